@@ -1,0 +1,1 @@
+//! The collective library on Level Zero devices: the Rust API.

@@ -1,0 +1,1 @@
+//! A Level Zero driver that runs on the CPU.
