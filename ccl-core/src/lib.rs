@@ -1,1 +1,19 @@
-//! Types, plans, bootstrap and communicator of the collective library: no driver, no ABI.
+//! The part of the collective library that knows neither a driver nor an ABI.
+//!
+//! Data flows one way: a call is checked by the [`comm::Communicator`], turned into a [`plan`] (a pure function of
+//! rank-invariant inputs), and handed to a [`device::Device`], which is cut at the level of a whole collective.
+//! [`protocol`] holds the numbers of the wire protocol; the model checks read the same ones.
+
+pub mod bootstrap;
+pub mod config;
+pub mod error;
+pub mod mesh;
+pub mod plan;
+pub mod protocol;
+pub mod reference;
+pub mod slot;
+pub mod types;
+pub mod watch;
+
+pub use error::{Error, Result};
+pub use types::{DataType, Order, ReduceOp};

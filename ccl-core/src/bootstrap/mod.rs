@@ -1,0 +1,1 @@
+//! Bootstrap: how the ranks of one host find each other.

@@ -1,0 +1,1 @@
+//! Configuration: the one table of environment variables.

@@ -1,0 +1,1 @@
+//! Control sockets between all ranks.

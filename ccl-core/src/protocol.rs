@@ -1,0 +1,265 @@
+//! The numbers of the wire protocol (docs/protocol.md is its law).
+//!
+//! Plans, native twins, device kernels and model checks all read these; nothing here depends on a driver.
+
+/// Bytes of a block: the unit of block-cyclic ownership.
+pub const BLOCK_BYTES: usize = 256;
+/// 32-bit words of a block.
+pub const BLOCK_WORDS: usize = BLOCK_BYTES / 4;
+/// Blocks of a tile, the unit in which slots are sized: the least number of blocks that fills whole lines in every
+/// [`LineForm`] (1, 3 and 15 words of payload), so that rounds begin at block boundaries.
+pub const TILE_BLOCKS: usize = 15;
+/// 32-bit words of a tile.
+pub const TILE_WORDS: usize = TILE_BLOCKS * BLOCK_WORDS;
+/// Most work-groups (wires) that one collective may use.
+pub const MAX_WIRES: usize = 64;
+/// Most ranks of a ring.
+pub const MAX_RANKS: usize = 16;
+/// Spins between two looks at the abort word.
+pub const SPINS_PER_ABORT_POLL: u32 = 1024;
+/// Highest tag in use: 0 is a cleared flag, all ones is what poisoned memory holds.
+pub const TAG_LIMIT: u32 = u32::MAX - 1;
+/// Byte that fills the output of a collective that gave up: NaN in every float type.
+pub const FAILED_FILL: u8 = 0xFF;
+
+/// Slots of a wire: one for each step of the ring, one generation. One fewer is not safe (docs/protocol.md).
+pub const fn slots(n: usize) -> usize {
+    if n < 2 { 0 } else { 2 * (n - 1) }
+}
+
+/// Steps of a ring all-reduce: n-1 of reduce-scatter, n-1 of all-gather.
+pub const fn steps(n: usize) -> usize {
+    slots(n)
+}
+
+/// Chunk that `rank` sends in `step`; it receives [`sent_chunk`] of the previous rank.
+pub const fn sent_chunk(n: usize, rank: usize, step: usize) -> usize {
+    // Reduce-scatter step s sends chunk r - s; all-gather step s' = s - (n-1) sends chunk r + 1 - s'. Both are r - s
+    // modulo n, since r + 1 - (s - n + 1) = r - s + n.
+    (rank + 2 * n - step % n) % n
+}
+
+/// Chunk that `rank` receives in `step` from the previous rank.
+pub const fn received_chunk(n: usize, rank: usize, step: usize) -> usize {
+    sent_chunk(n, (rank + n - 1) % n, step)
+}
+
+/// Rank in which the reduction of `chunk` ends.
+pub const fn owner(n: usize, chunk: usize) -> usize {
+    (chunk + n - 1) % n
+}
+
+/// Size and payload of a line: one naturally aligned store that carries data and, in its last word, the flag.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LineForm {
+    /// 8 bytes, 4 of them data.
+    L8,
+    /// 16 bytes, 12 of them data.
+    L16,
+    /// 64 bytes, 60 of them data.
+    L64,
+}
+
+impl LineForm {
+    /// All forms, narrowest first.
+    pub const ALL: [LineForm; 3] = [LineForm::L8, LineForm::L16, LineForm::L64];
+
+    /// Bytes that can't be seen torn.
+    pub const fn granule(self) -> usize {
+        match self {
+            LineForm::L8 => 8,
+            LineForm::L16 => 16,
+            LineForm::L64 => 64,
+        }
+    }
+
+    /// 32-bit words of data.
+    pub const fn payload_words(self) -> usize {
+        self.granule() / 4 - 1
+    }
+
+    /// Lines of a tile.
+    pub const fn lines_per_tile(self) -> usize {
+        TILE_WORDS / self.payload_words()
+    }
+
+    /// Bytes of a tile on the wire.
+    pub const fn tile_bytes(self) -> usize {
+        self.lines_per_tile() * self.granule()
+    }
+
+    /// The widest form whose granule is at most `bytes`.
+    pub fn from_granule(bytes: usize) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|f| f.granule() <= bytes)
+    }
+}
+
+/// Tag of `round` of a call that starts at `base`.
+pub const fn tag(base: u32, round: u32) -> u32 {
+    base + round + 1
+}
+
+/// Where a call's tags begin and where the next call's begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TagSpan {
+    /// Base of this call.
+    pub base: u32,
+    /// Base that its last work-group leaves behind.
+    pub next: u32,
+    /// Whether this call must first do barrier, clear own flags, barrier.
+    pub wraps: bool,
+}
+
+/// The tags of a call of `rounds` rounds, given the base that the previous call left. `rounds <= limit`.
+pub const fn tag_span(base: u32, rounds: u32, limit: u32) -> TagSpan {
+    if rounds > limit - base {
+        TagSpan { base: 0, next: rounds, wraps: true }
+    } else {
+        TagSpan { base, next: base + rounds, wraps: false }
+    }
+}
+
+/// One communicator's state in DEVICE memory. Written by the host once, before the first collective; afterwards only
+/// collectives touch it, in stream order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CommState {
+    /// Tags up to this one are spent.
+    pub base: u32,
+    /// Highest tag ([`TAG_LIMIT`]; smaller in tests).
+    pub tag_limit: u32,
+    /// Work-groups of the running collective that have left.
+    pub left: u32,
+    /// Not 0 once a collective gave up or overlapped another: a [`Fault`] code, sticky.
+    pub poisoned: u32,
+    /// Times the tag range was started anew.
+    pub wraps: u32,
+    /// Switches a rule off, for negative controls (see `ccl_ze::hooks`); 0 in use.
+    pub hooks: u32,
+    /// Collectives that have finished.
+    pub calls: u64,
+    /// Milliseconds after which a waiting kernel gives up by itself, the backstop behind the host's deadline.
+    pub spin_limit_ms: u64,
+    /// Unused, keeps `busy` on a line of its own.
+    pub reserved: [u32; 6],
+    /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
+    pub busy: [u32; MAX_WIRES],
+}
+
+/// One communicator's block in HOST memory: what host and device tell each other while a collective runs.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct HostBlock {
+    /// Set by the host: give up. The only word that the device polls over the bus.
+    pub abort: u32,
+    /// Keeps the device's words off the polled line.
+    pub reserved: [u32; 15],
+    /// Collectives entered.
+    pub entered: u64,
+    /// Collectives finished.
+    pub done: u64,
+    /// [`Fault`] code of the first failure, 0 if none; written last.
+    pub fault: u32,
+    /// Wire that failed.
+    pub wire: u32,
+    /// Step that failed.
+    pub step: u32,
+    /// Round that failed.
+    pub round: u32,
+    /// Tag that was waited for.
+    pub expected: u32,
+    /// Flag that was there instead.
+    pub seen: u32,
+    /// Number (from 1) of the collective that failed.
+    pub call: u64,
+}
+
+/// Why a collective gave up, as the device says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Fault {
+    /// The abort word was set.
+    Aborted = 1,
+    /// The device's own limit passed.
+    SpinLimit = 2,
+    /// Another collective of the same communicator was running.
+    Overlap = 3,
+}
+
+impl Fault {
+    /// The fault with this code.
+    pub fn from_code(code: u32) -> Option<Self> {
+        [Fault::Aborted, Fault::SpinLimit, Fault::Overlap].into_iter().find(|f| *f as u32 == code)
+    }
+}
+
+/// Head of a rank's staging memory, before the slots: what is not data.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct StagingHead {
+    /// 1 while the owner sleeps on it; read by the sender where memory is coherent (CPU) only.
+    pub parked: u32,
+    /// Keeps the barrier lines apart.
+    pub reserved: [u32; 15],
+    /// Flags of the barriers around a clearing, for each wire: barrier 0 lap 0, barrier 0 lap 1, barrier 1 lap 0,
+    /// barrier 1 lap 1. The value is the number of the clearing (`CommState::wraps` + 1).
+    pub barrier: [[u32; 16]; MAX_WIRES],
+}
+
+/// Bytes before the first slot.
+pub const STAGING_HEAD_BYTES: usize = 8192;
+const _: () = assert!(size_of::<StagingHead>() <= STAGING_HEAD_BYTES);
+
+/// Bytes of a rank's staging memory: the head and, for each step, a slot of `slot_tiles` tiles.
+///
+/// Slot s of every layout is the same range, whatever the number of wires: that is what makes calls of different
+/// sizes safe after one another.
+pub const fn staging_bytes(n: usize, form: LineForm, slot_tiles: usize) -> usize {
+    STAGING_HEAD_BYTES + slots(n) * slot_tiles * form.tile_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_go_round_and_end_at_their_owner() {
+        for n in 2..=MAX_RANKS {
+            for chunk in 0..n {
+                let mut at = chunk;
+                for step in 0..steps(n) {
+                    assert_eq!(sent_chunk(n, at, step), chunk, "n {n} step {step}");
+                    at = (at + 1) % n;
+                    assert_eq!(received_chunk(n, at, step), chunk);
+                    if step == n - 2 {
+                        assert_eq!(at, owner(n, chunk));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_are_whole_lines() {
+        for form in LineForm::ALL {
+            assert_eq!(form.lines_per_tile() * form.payload_words(), TILE_WORDS);
+        }
+        assert_eq!(LineForm::from_granule(32), Some(LineForm::L16));
+        assert_eq!(LineForm::from_granule(4), None);
+    }
+
+    #[test]
+    fn tags_never_pass_the_limit_and_are_never_zero() {
+        let mut base = 0;
+        let mut wraps = 0;
+        for call in 0..10_000u32 {
+            let rounds = 1 + call % 7;
+            let span = tag_span(base, rounds, 255);
+            assert!(tag(span.base, 0) > 0 && tag(span.base, rounds - 1) <= 255);
+            assert_eq!(span.wraps, span.base == 0 && call > 0);
+            wraps += u32::from(span.wraps);
+            base = span.next;
+        }
+        assert!(wraps > 100);
+    }
+}

@@ -1,0 +1,1 @@
+//! The watch: notices dead peers, stuck collectives and device faults.
