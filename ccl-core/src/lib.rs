@@ -5,13 +5,16 @@
 //! [`protocol`] holds the numbers of the wire protocol; the model checks read the same ones.
 
 pub mod bootstrap;
+pub mod comm;
 pub mod config;
+pub mod device;
 pub mod error;
 pub mod mesh;
 pub mod plan;
 pub mod protocol;
 pub mod reference;
 pub mod slot;
+pub mod topology;
 pub mod types;
 pub mod watch;
 

@@ -1,1 +1,43 @@
-//! The collective library on Level Zero devices: the Rust API.
+//! Collectives on Level Zero devices: the Rust API.
+//!
+//! ```no_run
+//! use ccl_core::{ReduceOp, bootstrap::UniqueId};
+//! use ccl_ze::Communicator;
+//!
+//! # fn main() -> ccl_core::Result<()> {
+//! # let (rank, world_size) = (0, 1);
+//! // One process makes the id and hands its bytes to the others.
+//! let id = UniqueId::create()?;
+//! let comm = Communicator::builder()?.init(&id, rank, world_size)?;
+//! let stream = comm.stream(0)?;
+//! let mut x = comm.alloc::<f32>(1024)?;
+//! x.write(&stream, &vec![rank as f32; 1024])?;
+//! let done = comm.all_reduce_in_place(&mut x, ReduceOp::Sum, &stream)?;
+//! done.wait()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything on the device side is written once, against Level Zero. Under it is Intel's driver or the software driver
+//! `ze-soft`; the kernels are [`twins`] on the latter.
+
+mod api;
+mod buffer;
+mod communicator;
+mod driver;
+mod endpoint;
+mod event;
+mod gpu;
+#[doc(hidden)]
+pub mod hooks;
+mod kernels;
+mod memory;
+mod stream;
+#[cfg(feature = "soft")]
+#[doc(hidden)]
+pub mod twins;
+
+pub use buffer::{Buffer, Element};
+pub use ccl_core;
+pub use communicator::{Builder, Communicator, Completion, Description};
+pub use stream::Stream;

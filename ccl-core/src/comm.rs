@@ -1,0 +1,427 @@
+//! The communicator: init, the check of every call, issue order, and the failure that poisons it.
+
+use crate::config::Config;
+use crate::device::{Completion as _, Device, Endpoint, Io, Place};
+use crate::error::{Error, Result};
+use crate::mesh::Mesh;
+use crate::plan::cache::PlanCache;
+use crate::plan::{self, Agreed, Plan, Request};
+use crate::protocol::{CommState, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT, staging_bytes};
+use crate::topology::{self, Hello};
+use crate::watch::{Alarm, Call, CallKind, Watch, WatchOptions};
+use parking_lot::Mutex;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Test-only starting values. [`Default`] is what is used outside tests.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct StartState {
+    /// Highest tag.
+    pub tag_limit: u32,
+    /// First base.
+    pub base: u32,
+    /// Rules switched off.
+    pub hooks: u32,
+}
+
+impl Default for StartState {
+    fn default() -> Self {
+        Self { tag_limit: TAG_LIMIT, base: 0, hooks: 0 }
+    }
+}
+
+/// Called once, with the failure that poisons a communicator.
+pub type FaultHandler = Box<dyn Fn(&Error) + Send>;
+
+/// What a communicator turned out to be.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Where the staging memory is.
+    pub place: Place,
+    /// What selection depends on.
+    pub agreed: Agreed,
+    /// Bytes of staging memory on this rank.
+    pub staging_bytes: usize,
+}
+
+struct Issue<E: Endpoint> {
+    plans: PlanCache<Arc<E::Executable>>,
+    /// Calls issued so far.
+    calls: u64,
+}
+
+struct Shared<D: Device> {
+    // Dropped before the endpoint: after the goodbye nobody's absence is an error any more.
+    health: Arc<Health>,
+    endpoint: D::Endpoint,
+    issue: Mutex<Issue<D::Endpoint>>,
+    rank: usize,
+    config: Config,
+    info: Info,
+}
+
+/// A group of ranks that reduce together. Cheap to clone; usable from any thread.
+pub struct Communicator<D: Device> {
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Device> Clone for Communicator<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+/// Tells when a call has finished and whether it was right.
+pub struct Completion<D: Device> {
+    inner: <D::Endpoint as Endpoint>::Completion,
+    health: Arc<Health>,
+}
+
+/// Whether a communicator is still sound.
+struct Health {
+    watch: Watch,
+    alarm: Arc<dyn Alarm>,
+}
+
+impl Health {
+    fn check(&self) -> Result<()> {
+        match self.watch.fault() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// The same after a call has ended: a fault that the device has just reported becomes known to the watch at its
+    /// next look, which also finds out which rank is to blame.
+    fn check_ended(&self) -> Result<()> {
+        self.check()?;
+        let Some(fault) = self.alarm.progress().fault else { return Ok(()) };
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(2) {
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let error = Error::Internal(format!("the device reported {fault:?} and the watch did not notice"));
+        self.watch.fail(error.clone());
+        Err(error)
+    }
+}
+
+impl<D: Device> Completion<D> {
+    /// Waits for the end of the call. An error is the one that poisoned the communicator; the output is then filled
+    /// with 0xFF bytes.
+    pub fn wait(&self) -> Result<()> {
+        self.inner.wait()?;
+        self.health.check_ended()
+    }
+
+    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
+    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
+        let finished = self.inner.wait_for(limit)?;
+        if finished {
+            self.health.check_ended()?;
+        }
+        Ok(finished)
+    }
+
+    /// The device's own completion.
+    pub fn device(&self) -> &<D::Endpoint as Endpoint>::Completion {
+        &self.inner
+    }
+}
+
+impl<D: Device> Communicator<D> {
+    /// Forms the communicator. Every rank of the mesh calls this; all succeed or all fail.
+    pub fn init(
+        device: &D,
+        mesh: Mesh,
+        config: &Config,
+        start: &StartState,
+        on_fault: FaultHandler,
+    ) -> Result<Communicator<D>> {
+        mesh.set_deadline(config.connection_timeout);
+        let (endpoint, info) = match Self::meet(device, &mesh, config, start) {
+            Ok(met) => met,
+            Err(error) => {
+                mesh.abandon(&error);
+                return Err(error);
+            }
+        };
+        let (rank, n) = (mesh.rank(), mesh.world_size());
+        let alarm = endpoint.alarm();
+        let options = WatchOptions { timeout: config.timeout, label: format!("rank {rank} of {n}"), on_fault };
+        let health = Arc::new(Health { watch: Watch::start(mesh, alarm.clone(), options)?, alarm });
+        let issue = Mutex::new(Issue { plans: PlanCache::new(), calls: 0 });
+        Ok(Communicator { shared: Arc::new(Shared { health, endpoint, issue, rank, config: config.clone(), info }) })
+    }
+
+    /// Everything that needs the other ranks.
+    fn meet(device: &D, mesh: &Mesh, config: &Config, start: &StartState) -> Result<(D::Endpoint, Info)> {
+        let (rank, n) = (mesh.rank(), mesh.world_size());
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").into(),
+            config: config.hash(),
+            alike: config.alike().map(|(name, value)| (name.to_owned(), value)).collect(),
+            device: device.facts().clone(),
+        };
+        let hellos: Vec<Hello> =
+            mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
+        let mut agreed = topology::agree(&hellos, config)?;
+        agreed.tag_limit = start.tag_limit;
+        let bytes = staging_bytes(n, agreed.form, agreed.slot_tiles as usize);
+
+        let reaches = n == 1 || device.reaches(&hellos[(rank + 1) % n].device);
+        let reaches = gather_flags(mesh, reaches, "P2P access")?;
+        let mut place = topology::place(&reaches, config);
+        let mut opened = open(device, mesh, place, bytes);
+        if place == Place::Device && !works(&opened) {
+            if rank == 0 {
+                tracing::warn!(
+                    "direct access between devices does not work here ({}); all ranks use staging in host memory",
+                    describe_failure(&opened)
+                );
+            }
+            place = Place::Host;
+            // The device endpoint goes first: its memory is not needed any more.
+            drop(opened);
+            opened = open(device, mesh, place, bytes);
+        }
+        let (mut endpoint, shown) = opened?;
+        if let Some(bad) = shown.iter().position(|&s| !s) {
+            return Err(Error::Device {
+                call: "pattern test".into(),
+                detail: format!("stores of rank {bad} do not arrive at rank {} even through host memory", (bad + 1) % n),
+            });
+        }
+        let cores = std::thread::available_parallelism().map_or(1, |c| c.get());
+        let state = CommState {
+            base: start.base,
+            tag_limit: start.tag_limit,
+            left: 0,
+            poisoned: 0,
+            wraps: 0,
+            hooks: start.hooks,
+            calls: 0,
+            // The host's deadline comes first and says more; this is for the case that the host is gone.
+            spin_limit_ms: (2 * config.timeout.as_millis() as u64).saturating_add(2_000),
+            spins_before_yield: if n <= cores { 20_000 } else { 200 },
+            reserved: [0; 5],
+            busy: [0; MAX_WIRES],
+        };
+        endpoint.activate(&state, agreed.form)?;
+        // Nobody may push before everybody's staging memory is cleared.
+        mesh.barrier("ready")?;
+        Ok((endpoint, Info { place, agreed, staging_bytes: bytes }))
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    /// Number of ranks.
+    pub fn world_size(&self) -> usize {
+        self.shared.info.agreed.n
+    }
+
+    /// What the ranks agreed on.
+    pub fn info(&self) -> &Info {
+        &self.shared.info
+    }
+
+    /// Its share of the device.
+    pub fn endpoint(&self) -> &D::Endpoint {
+        &self.shared.endpoint
+    }
+
+    /// The plan that a request would run.
+    pub fn plan(&self, request: &Request) -> Result<Plan> {
+        plan::plan(request, &self.shared.info.agreed, &self.shared.config)
+    }
+
+    /// The failure that poisoned this communicator, if any.
+    pub fn fault(&self) -> Option<Error> {
+        self.shared.health.watch.fault()
+    }
+
+    /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.
+    pub fn abort(&self, why: &str) {
+        self.shared.health.watch.fail(Error::Aborted(why.into()));
+    }
+
+    /// Appends an all-reduce to `stream` and returns. It runs after everything on the stream and after `after`.
+    ///
+    /// Nothing is enqueued when an error is returned.
+    ///
+    /// # Safety
+    /// `io` must hold `request.count` elements each, valid until the completion says so; `after` must hold live events.
+    pub unsafe fn all_reduce(
+        &self,
+        request: &Request,
+        io: Io,
+        stream: &<D::Endpoint as Endpoint>::Stream,
+        after: &[<D::Endpoint as Endpoint>::Event],
+    ) -> Result<Completion<D>> {
+        let shared = &*self.shared;
+        shared.health.check()?;
+        check_buffers(request, io)?;
+        // One lock around plan, number and append: two threads that issue on one communicator get one order.
+        let mut issue = shared.issue.lock();
+        let executable = match issue.plans.get(request) {
+            Some(executable) => executable.clone(),
+            None => {
+                let plan = self.plan(request)?;
+                #[cfg(debug_assertions)]
+                if let Plan::Ring(ring) = &plan {
+                    plan::verify::verify(ring).map_err(Error::Internal)?;
+                }
+                let executable = Arc::new(shared.endpoint.prepare(request, &plan, shared.rank)?);
+                issue.plans.insert(*request, executable.clone());
+                executable
+            }
+        };
+        // SAFETY: passed on to the caller.
+        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, after)? };
+        if request.count > 0 && shared.info.agreed.n > 1 {
+            issue.calls += 1;
+            let call =
+                Call { kind: CallKind::AllReduce, count: request.count, dtype: request.dtype, op: Some(request.op) };
+            shared.health.watch.record(issue.calls, call);
+        }
+        Ok(Completion { inner, health: shared.health.clone() })
+    }
+}
+
+/// An endpoint, and for each rank whether its stores arrive at the next.
+type Opened<E> = Result<(E, Vec<bool>)>;
+
+/// Opens the endpoint, connects it with the neighbours and shows by a pattern that stores arrive. Every rank takes the
+/// same path through the exchanges, whatever fails where; the flags tell which ranks' stores arrive at their next.
+fn open<D: Device>(device: &D, mesh: &Mesh, place: Place, bytes: usize) -> Opened<D::Endpoint> {
+    let (rank, n) = (mesh.rank(), mesh.world_size());
+    let opened = device.open(place, bytes);
+    if n == 1 {
+        return opened.map(|endpoint| (endpoint, vec![true]));
+    }
+    let exported = opened.and_then(|endpoint| endpoint.export().map(|export| (endpoint, export)));
+    let all = gather_flags(mesh, exported.is_ok(), "staging memory")?;
+    let (mut endpoint, (details, memory)) = exported?;
+    if let Some(rank) = all.iter().position(|&ok| !ok) {
+        return Err(Error::Internal(format!("rank {rank} could not allocate or export its staging memory")));
+    }
+    mesh.send_fd((rank + n - 1) % n, &details, memory.as_fd(), "staging memory")?;
+    drop(memory);
+    let (details, memory) = mesh.recv_fd((rank + 1) % n, "staging memory")?;
+    let mut failure = endpoint.import_next(&details, memory).err();
+    let mut arrived = true;
+    // Two patterns, so that neither an old one nor fresh memory can pass for the second.
+    for seed in [0x5EED_0001u32, 0x9E37_79B9] {
+        let seed_of = |rank: usize| seed.wrapping_mul(2 * rank as u32 + 1);
+        if failure.is_none() {
+            failure = endpoint.probe_send(seed_of(rank)).err();
+        }
+        mesh.barrier("pattern sent")?;
+        arrived &= endpoint.probe_check(seed_of((rank + n - 1) % n))?;
+        mesh.barrier("pattern checked")?;
+    }
+    let arrived = gather_flags(mesh, arrived, "pattern arrived")?;
+    let sent = gather_flags(mesh, failure.is_none(), "pattern sent")?;
+    let shown = (0..n).map(|rank| sent[rank] && arrived[(rank + 1) % n]).collect();
+    match failure {
+        // Told to the others by the flags; kept here for the message.
+        Some(error) if place == Place::Host => Err(error),
+        _ => Ok((endpoint, shown)),
+    }
+}
+
+fn works<E>(opened: &Opened<E>) -> bool {
+    opened.as_ref().is_ok_and(|(_, shown)| shown.iter().all(|&s| s))
+}
+
+fn describe_failure<E>(opened: &Opened<E>) -> String {
+    match opened {
+        Err(error) => error.to_string(),
+        Ok((_, shown)) => {
+            let pairs: Vec<_> = (0..shown.len())
+                .filter(|&rank| !shown[rank])
+                .map(|rank| format!("{rank} -> {}", (rank + 1) % shown.len()))
+                .collect();
+            format!("pattern test failed from rank to rank: {}", pairs.join(", "))
+        }
+    }
+}
+
+fn gather_flags(mesh: &Mesh, flag: bool, what: &str) -> Result<Vec<bool>> {
+    Ok(mesh.all_gather(&[u8::from(flag)], what)?.iter().map(|bytes| bytes == &[1]).collect())
+}
+
+fn encode(hello: &Hello) -> Result<Vec<u8>> {
+    serde_json::to_vec(hello).map_err(|e| Error::Internal(format!("hello: {e}")))
+}
+
+fn decode(bytes: &[u8]) -> Result<Hello> {
+    serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a peer's hello: {e}")))
+}
+
+fn check_buffers(request: &Request, io: Io) -> Result<()> {
+    let size = request.dtype.size() as u64;
+    let Some(bytes) = request.count.checked_mul(size).filter(|&b| b <= isize::MAX as u64) else {
+        return Err(Error::InvalidArgument(format!("count {} overflows the address space", request.count)));
+    };
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (send, recv) = (io.send as usize, io.recv as usize);
+    for (name, address) in [("send", send), ("receive", recv)] {
+        if address == 0 {
+            return Err(Error::InvalidArgument(format!("{name} buffer is null but count is {}", request.count)));
+        }
+        if !(address as u64).is_multiple_of(size) {
+            return Err(Error::InvalidArgument(format!(
+                "{name} buffer {address:#x} is not aligned to its element type {}",
+                request.dtype
+            )));
+        }
+        if (address as u64).checked_add(bytes).is_none() {
+            return Err(Error::InvalidArgument(format!("{name} buffer {address:#x} ends past the address space")));
+        }
+    }
+    if send != recv && (send.abs_diff(recv) as u64) < bytes {
+        return Err(Error::InvalidArgument(format!(
+            "send buffer {send:#x} and receive buffer {recv:#x} of {bytes} bytes overlap in part; in place means equal"
+        )));
+    }
+    Ok(())
+}
+
+const _: () = assert!(STAGING_HEAD_BYTES.is_multiple_of(4096));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{DataType, Order, ReduceOp};
+
+    fn request(count: u64) -> Request {
+        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+    }
+
+    fn io(send: usize, recv: usize) -> Io {
+        Io { send: send as *const c_void, recv: recv as *mut c_void }
+    }
+    use std::ffi::c_void;
+
+    #[test]
+    fn buffers_are_equal_or_apart() {
+        let count = 100;
+        for ok in [(0x1000, 0x1000), (0x1000, 0x1000 + 200), (0x1000 + 200, 0x1000)] {
+            check_buffers(&request(count), io(ok.0, ok.1)).unwrap();
+        }
+        for bad in [(0x1000, 0x1000 + 198), (0x1002, 0x1000), (0, 0x1000), (0x1000, 0), (0x1001, 0x2000)] {
+            check_buffers(&request(count), io(bad.0, bad.1)).unwrap_err();
+        }
+        check_buffers(&request(0), io(0, 0)).unwrap();
+        check_buffers(&request(u64::MAX / 2), io(0x1000, 0x1000)).unwrap_err();
+    }
+}

@@ -1,0 +1,117 @@
+//! What a communicator asks of a device. The cut is at the level of a whole collective, never of a step: a device is
+//! given a plan and executes all of it in one submission.
+//!
+//! `ccl-ze` is the one real implementer; this crate's tests use a small fake.
+
+use crate::error::Result;
+use crate::plan::{Plan, Request};
+use crate::protocol::{CommState, LineForm};
+use crate::watch::Alarm;
+use serde::{Deserialize, Serialize};
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What a rank tells the others about its device. Everything that selection reads is agreed from these.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// Identifies the physical device on this host.
+    pub uuid: [u8; 16],
+    /// For people.
+    pub name: String,
+    /// Driver, for people.
+    pub driver: String,
+    /// Whether the device is the software one.
+    pub software: bool,
+    /// Bytes that can't be seen torn on this device's links.
+    pub granule: u32,
+    /// Work-groups that are certain to run at the same time.
+    pub resident_groups: u32,
+}
+
+/// Where the staging memory of a communicator lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the receiver's device memory; peers store into it directly.
+    Device,
+    /// In host memory shared between the ranks.
+    Host,
+}
+
+/// Buffers of one call. Both hold the plan's `count` elements and are the same range or do not overlap.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// Input, only read.
+    pub send: *const c_void,
+    /// Output.
+    pub recv: *mut c_void,
+}
+
+/// A device that collectives run on.
+pub trait Device: Send + Sync + 'static {
+    /// A communicator's share of the device.
+    type Endpoint: Endpoint;
+
+    /// What the other ranks need to know of it.
+    fn facts(&self) -> &DeviceFacts;
+
+    /// Whether the driver lets this device store into `peer`'s memory.
+    fn reaches(&self, peer: &DeviceFacts) -> bool;
+
+    /// Allocates a communicator's memory: `staging_bytes` in `place`, cleared, and its state and host block.
+    fn open(&self, place: Place, staging_bytes: usize) -> Result<Self::Endpoint>;
+}
+
+/// A communicator's memory on a device, and the way to run collectives on it.
+pub trait Endpoint: Send + Sync + 'static {
+    /// An ordered stream of work.
+    type Stream;
+    /// Tells when one call has finished.
+    type Completion: Completion;
+    /// A plan made ready.
+    type Executable: Send + Sync;
+    /// Something a call can be told to wait for.
+    type Event: Copy;
+
+    /// A descriptor of the staging memory and what else the importer needs to know.
+    fn export(&self) -> Result<(Vec<u8>, OwnedFd)>;
+
+    /// Maps the next rank's staging memory. Called once, before `probe_send`.
+    fn import_next(&mut self, details: &[u8], memory: OwnedFd) -> Result<()>;
+
+    /// Stores a pattern made from `seed` into the next rank's staging memory, with a kernel; returns when it is done.
+    fn probe_send(&self, seed: u32) -> Result<()>;
+
+    /// Whether the pattern made from `seed` is in the own staging memory.
+    fn probe_check(&self, seed: u32) -> Result<bool>;
+
+    /// Clears the staging memory again, sets the communicator's state and makes the kernels for lines of `form`; the
+    /// ranks meet before the first call.
+    fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()>;
+
+    /// The handle by which the watch reads progress and sets the abort word.
+    fn alarm(&self) -> Arc<dyn Alarm>;
+
+    /// Makes the plan of `request` ready for `rank`; the costly part of a call's first time.
+    fn prepare(&self, request: &Request, plan: &Plan, rank: usize) -> Result<Self::Executable>;
+
+    /// Appends the collective to `stream`, after everything on it and after the events in `after`.
+    ///
+    /// # Safety
+    /// The buffers of `io` must be valid for the plan until the completion says so, and `after` must hold live events.
+    unsafe fn submit(
+        &self,
+        stream: &Self::Stream,
+        executable: &Self::Executable,
+        io: Io,
+        after: &[Self::Event],
+    ) -> Result<Self::Completion>;
+}
+
+/// Tells when one call has finished, right or not; whether it was right is the communicator's to say.
+pub trait Completion {
+    /// Returns when the call has finished. Bounded, since every kernel's waits are.
+    fn wait(&self) -> Result<()>;
+    /// Waits at most `limit`; false if it has not finished by then.
+    fn wait_for(&self, limit: std::time::Duration) -> Result<bool>;
+}

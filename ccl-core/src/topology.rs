@@ -1,0 +1,83 @@
+//! What the ranks agree on at init, as a pure function of what each of them said.
+
+use crate::config::Config;
+use crate::device::{DeviceFacts, Place};
+use crate::error::{Error, Result};
+use crate::plan::Agreed;
+use crate::protocol::{LineForm, MAX_RANKS, MAX_WIRES, TAG_LIMIT};
+use serde::{Deserialize, Serialize};
+
+/// A rank's first word to the others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// Version of this library.
+    pub version: String,
+    /// Hash of the part of the configuration that must be alike.
+    pub config: u64,
+    /// The values behind the hash, for the message.
+    pub alike: Vec<(String, String)>,
+    /// Its device.
+    pub device: DeviceFacts,
+}
+
+/// Checks the ranks against one another and settles what selection depends on. Gives the same answer, or the same
+/// error, on every rank.
+pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
+    let n = hellos.len();
+    if n > MAX_RANKS {
+        return Err(Error::NotImplemented(format!("{n} ranks: a ring has at most {MAX_RANKS}")));
+    }
+    let first = &hellos[0];
+    for (rank, hello) in hellos.iter().enumerate() {
+        let differs = |what: &str, ours: String, theirs: String| Error::Mismatch {
+            rank,
+            what: what.into(),
+            detail: format!("{theirs} there, {ours} on rank 0"),
+        };
+        if hello.version != first.version {
+            return Err(differs("library version", first.version.clone(), hello.version.clone()));
+        }
+        if hello.config != first.config {
+            // The first differing variable is named where both ranks' values are known.
+            let (ours, theirs) = (&first.alike, &hello.alike);
+            let odd = theirs.iter().find(|pair| !ours.contains(pair)).or_else(|| ours.iter().find(|p| !theirs.contains(p)));
+            let name = odd.map_or("hash", |(name, _)| name.as_str());
+            let value = |list: &[(String, String)]| {
+                list.iter().find(|(n, _)| n == name).map_or("unset".into(), |(_, value)| format!("{name}={value}"))
+            };
+            return Err(differs("configuration", value(ours), value(theirs)));
+        }
+        if hello.device.software != first.device.software {
+            return Err(differs("driver", first.device.driver.clone(), hello.device.driver.clone()));
+        }
+        if let Some(other) = hellos[..rank].iter().position(|h| h.device.uuid == hello.device.uuid)
+            && !config.allow_shared_device
+        {
+            return Err(Error::InvalidUsage(format!(
+                "ranks {other} and {rank} are on the same device ({}); CCLX_ALLOW_SHARED_DEVICE=1 permits it",
+                hello.device.name
+            )));
+        }
+    }
+    let smallest = |of: fn(&DeviceFacts) -> u32| hellos.iter().map(|h| of(&h.device)).min().unwrap_or(0);
+    let shown = smallest(|d| d.granule) as usize;
+    let wanted = if config.granule == 0 { shown } else { config.granule as usize };
+    if wanted > shown {
+        return Err(Error::InvalidUsage(format!(
+            "CCLX_GRANULE={wanted} asks for more than the {shown} bytes that all devices and links are known to keep whole"
+        )));
+    }
+    let form = LineForm::from_granule(wanted)
+        .ok_or_else(|| Error::NotImplemented(format!("a device that keeps only {wanted} bytes whole")))?;
+    let resident = smallest(|d| d.resident_groups);
+    if resident == 0 {
+        return Err(Error::NotImplemented("a device that keeps no work-group resident".into()));
+    }
+    let max_wires = resident.min(config.max_wires).min(MAX_WIRES as u32);
+    Ok(Agreed { n, form, slot_tiles: config.staging_tiles, max_wires, tag_limit: TAG_LIMIT })
+}
+
+/// Where staging memory goes: device memory if every rank's device reaches the next one's and nobody forbade it.
+pub fn place(reaches_next: &[bool], config: &Config) -> Place {
+    if config.p2p_access && reaches_next.iter().all(|&r| r) { Place::Device } else { Place::Host }
+}

@@ -1,0 +1,125 @@
+//! Typed device memory.
+
+use crate::event::EventSlot;
+use crate::gpu::Gpu;
+use crate::memory::Allocation;
+use crate::stream::Stream;
+use ccl_core::{DataType, Error, Result};
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An element type of collectives.
+pub trait Element: bytemuck::Pod + sealed::Sealed + Send + Sync {
+    /// Its name in a call.
+    const DATATYPE: DataType;
+}
+
+macro_rules! elements {
+    ($($ty:ty = $name:ident),* $(,)?) => { $(
+        impl sealed::Sealed for $ty {}
+        impl Element for $ty {
+            const DATATYPE: DataType = DataType::$name;
+        }
+    )* };
+}
+elements! {
+    i8 = Int8, u8 = Uint8, i32 = Int32, u32 = Uint32, i64 = Int64, u64 = Uint64,
+    half::f16 = Float16, f32 = Float32, f64 = Float64, half::bf16 = Bfloat16,
+}
+
+/// Device memory for `len` elements. It stays allocated until the last collective that was given it has finished.
+pub struct Buffer<T> {
+    memory: Allocation,
+    len: usize,
+    /// The collective that uses it last.
+    used: Mutex<Option<Arc<EventSlot>>>,
+    _element: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Buffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&b| b <= isize::MAX as usize)
+            .ok_or_else(|| Error::InvalidArgument(format!("a buffer of {len} elements overflows the address space")))?;
+        // A driver refuses to allocate nothing.
+        let memory = Allocation::device(gpu, bytes.max(1))?;
+        Ok(Buffer { memory, len, used: Mutex::new(None), _element: PhantomData })
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address on the device.
+    pub fn as_ptr(&self) -> *mut T {
+        self.memory.address.cast()
+    }
+
+    /// Copies `data` in, ordered on `stream`; returns when it is there.
+    pub fn write(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
+        self.check(stream, data.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: both ranges hold that many bytes and live until the wait ends.
+        unsafe { stream.copy(self.memory.address, data.as_ptr().cast(), size_of_val(data))? };
+        stream.synchronize()
+    }
+
+    /// Copies the first `data.len()` elements out, ordered on `stream`; returns when they are here.
+    pub fn read(&self, stream: &Stream, data: &mut [T]) -> Result<()> {
+        self.check(stream, data.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as above; any bytes are a value of a plain-old-data type.
+        unsafe { stream.copy(data.as_mut_ptr().cast(), self.memory.address, size_of_val(data))? };
+        stream.synchronize()
+    }
+
+    fn check(&self, stream: &Stream, len: usize) -> Result<()> {
+        stream.check_device(&self.memory.gpu)?;
+        if len > self.len {
+            return Err(Error::InvalidArgument(format!("{len} elements, but the buffer has {}", self.len)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_gpu(&self, gpu: &Arc<Gpu>, what: &str) -> Result<()> {
+        if Arc::ptr_eq(&self.memory.gpu, gpu) {
+            return Ok(());
+        }
+        Err(Error::InvalidUsage(format!("the {what} buffer is on another device than the communicator")))
+    }
+
+    /// Keeps the memory until `event`.
+    pub(crate) fn used_until(&self, event: &Arc<EventSlot>) {
+        *self.used.lock() = Some(event.clone());
+    }
+
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.memory.address
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if let Some(event) = self.used.get_mut().take() {
+            // Bounded, since every kernel's waits are. A failure can't be helped here.
+            let _ = event.wait();
+        }
+    }
+}

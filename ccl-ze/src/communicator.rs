@@ -1,0 +1,294 @@
+//! The Rust API: communicators on Level Zero devices.
+
+use crate::buffer::{Buffer, Element};
+use crate::endpoint::{Completed, ZeDevice};
+use crate::gpu::Gpu;
+use crate::stream::Stream;
+use ccl_core::bootstrap::{self, UniqueId};
+use ccl_core::comm::{self, FaultHandler, StartState};
+use ccl_core::config::{Config, OnError};
+use ccl_core::device::{Io, Place};
+use ccl_core::mesh::Mesh;
+use ccl_core::plan::{Plan, Request};
+use ccl_core::{DataType, Error, ReduceOp, Result};
+use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings of a communicator to be.
+pub struct Builder {
+    config: Config,
+    local_rank: Option<usize>,
+    start: StartState,
+    on_fault: Option<FaultHandler>,
+}
+
+impl Builder {
+    /// The configuration, instead of the environment's.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The device: its number as the driver shows it. Otherwise LOCAL_RANK, otherwise the rank.
+    pub fn device(mut self, local_rank: usize) -> Self {
+        self.local_rank = Some(local_rank);
+        self
+    }
+
+    /// Called once, from another thread, with the failure that poisons the communicator. Otherwise CCLX_ON_ERROR
+    /// decides: `log` (the default here) logs it, `abort` ends the process.
+    pub fn on_fault(mut self, handler: impl Fn(&Error) + Send + 'static) -> Self {
+        self.on_fault = Some(Box::new(handler));
+        self
+    }
+
+    /// For tests.
+    #[doc(hidden)]
+    pub fn start(mut self, start: StartState) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Joins the group of `id` as `rank` of `world_size`; returns when all ranks have.
+    pub fn init(self, id: &UniqueId, rank: usize, world_size: usize) -> Result<Communicator> {
+        // What this rank alone can get wrong is found before the others are met.
+        let device = self.open(rank)?;
+        let mesh = bootstrap::join(id, rank, world_size, self.config.connection_timeout)?;
+        self.form(device, mesh)
+    }
+
+    /// Forms a group of one mesh from [`bootstrap::local`]: ranks as threads of one process. Every rank's thread calls
+    /// this.
+    pub fn init_local(self, mesh: Mesh) -> Result<Communicator> {
+        let device = match self.open(mesh.rank()) {
+            Ok(device) => device,
+            Err(error) => {
+                mesh.abandon(&error);
+                return Err(error);
+            }
+        };
+        self.form(device, mesh)
+    }
+
+    fn open(&self, rank: usize) -> Result<ZeDevice> {
+        let local_rank = self.local_rank.or(self.config.local_rank.map(|r| r as usize)).unwrap_or(rank);
+        ZeDevice::open(&self.config, local_rank, self.start.hooks)
+    }
+
+    fn form(self, device: ZeDevice, mesh: Mesh) -> Result<Communicator> {
+        let ends = self.config.on_error == Some(OnError::Abort);
+        let on_fault = self.on_fault.unwrap_or_else(|| {
+            Box::new(move |error| {
+                tracing::error!("{error}");
+                if ends {
+                    // Whatever the process would compute from here on would rest on a wrong result.
+                    std::process::abort();
+                }
+            })
+        });
+        let gpu = device.gpu.clone();
+        let core = comm::Communicator::init(&device, mesh, &self.config, &self.start, on_fault)?;
+        Ok(Communicator { core, gpu, config: self.config })
+    }
+}
+
+/// A group of ranks that reduce together, and this rank's device in it. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Communicator {
+    core: comm::Communicator<ZeDevice>,
+    gpu: Arc<Gpu>,
+    config: Config,
+}
+
+/// Tells when a call has finished and whether it was right. Dropping it loses nothing: the call goes on.
+#[must_use = "a failure is only told to whoever waits, and by the next call"]
+pub struct Completion(comm::Completion<ZeDevice>);
+
+impl Completion {
+    /// Waits for the end of the call. After an error the output is filled with 0xFF bytes and the communicator is
+    /// poisoned: every later call returns the same error.
+    pub fn wait(&self) -> Result<()> {
+        self.0.wait()
+    }
+
+    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
+    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
+        self.0.wait_for(limit)
+    }
+
+    /// The event that the call signals as its last act: work on any stream of the same device can wait on it. Valid
+    /// while this lives.
+    pub fn event(&self) -> ze_event_handle_t {
+        self.device().event()
+    }
+
+    fn device(&self) -> &Completed {
+        self.0.device()
+    }
+}
+
+/// What a communicator turned out to be, in plain words and numbers.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// The driver, and how it was reached.
+    pub driver: String,
+    /// The device.
+    pub device: String,
+    /// The device's number.
+    pub device_index: usize,
+    /// Whether it is the software device.
+    pub software: bool,
+    /// Whether peers store into device memory directly.
+    pub p2p: bool,
+    /// Bytes of a line.
+    pub granule: usize,
+    /// Most work-groups of one collective.
+    pub max_wires: u32,
+    /// Bytes of staging memory on this rank.
+    pub staging_bytes: usize,
+}
+
+impl Communicator {
+    /// Starts from the environment's configuration (docs/environment.md).
+    pub fn builder() -> Result<Builder> {
+        Ok(Self::builder_with(Config::from_env()?))
+    }
+
+    /// Starts from `config`; the environment is not read.
+    pub fn builder_with(config: Config) -> Builder {
+        Builder { config, local_rank: None, start: StartState::default(), on_fault: None }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.core.rank()
+    }
+
+    /// Number of ranks.
+    pub fn world_size(&self) -> usize {
+        self.core.world_size()
+    }
+
+    /// What it is made of.
+    pub fn describe(&self) -> Description {
+        let info = self.core.info();
+        Description {
+            driver: self.gpu.facts.driver.clone(),
+            device: self.gpu.facts.name.clone(),
+            device_index: self.gpu.index(),
+            software: self.gpu.facts.software,
+            p2p: info.place == Place::Device,
+            granule: info.agreed.form.granule(),
+            max_wires: info.agreed.max_wires,
+            staging_bytes: info.staging_bytes,
+        }
+    }
+
+    /// Level Zero calls that this library has made on this device's driver so far.
+    pub fn level_zero_calls(&self) -> u64 {
+        self.gpu.api.calls()
+    }
+
+    /// A stream on one of the device's compute queues, counted from 0.
+    pub fn stream(&self, queue: usize) -> Result<Stream> {
+        Stream::new(&self.gpu, queue)
+    }
+
+    /// A stream on an in-order immediate command list of the caller's.
+    ///
+    /// # Safety
+    /// The list must be in order, of this communicator's device and context, and outlive the stream.
+    pub unsafe fn stream_from_raw(&self, list: ze_command_list_handle_t) -> Stream {
+        Stream::wrap(&self.gpu, list, false)
+    }
+
+    /// Device memory for `len` elements; its content is not defined.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        Buffer::new(&self.gpu, len)
+    }
+
+    /// The plan that a call would run; it prints as one line.
+    pub fn plan(&self, request: &Request) -> Result<Plan> {
+        self.core.plan(request)
+    }
+
+    /// The failure that poisoned this communicator, if any.
+    pub fn fault(&self) -> Option<Error> {
+        self.core.fault()
+    }
+
+    /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.
+    pub fn abort(&self, why: &str) {
+        self.core.abort(why);
+    }
+
+    /// `recv = op over ranks of send`, on every rank. Ordered on `stream`; returns once it is appended.
+    pub fn all_reduce<T: Element>(
+        &self,
+        send: &Buffer<T>,
+        recv: &mut Buffer<T>,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<Completion> {
+        if send.len() != recv.len() {
+            return Err(Error::InvalidArgument(format!(
+                "the send buffer has {} elements, the receive buffer {}",
+                send.len(),
+                recv.len()
+            )));
+        }
+        send.check_gpu(&self.gpu, "send")?;
+        let completion = self.typed(send.address(), recv, op, stream)?;
+        send.used_until(completion.device().slot());
+        Ok(completion)
+    }
+
+    /// The same with the result in the input's place.
+    pub fn all_reduce_in_place<T: Element>(
+        &self,
+        buffer: &mut Buffer<T>,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<Completion> {
+        self.typed(buffer.address(), buffer, op, stream)
+    }
+
+    fn typed<T: Element>(
+        &self,
+        send: *const c_void,
+        recv: &mut Buffer<T>,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<Completion> {
+        recv.check_gpu(&self.gpu, "receive")?;
+        let request = self.request(recv.len() as u64, T::DATATYPE, op);
+        // SAFETY: the buffers have that many elements, and keep their memory until the call has finished.
+        let completion = unsafe { self.all_reduce_raw(&request, send, recv.address(), stream, &[])? };
+        recv.used_until(completion.device().slot());
+        Ok(completion)
+    }
+
+    /// A request in the configured order and in one row.
+    pub fn request(&self, count: u64, dtype: DataType, op: ReduceOp) -> Request {
+        Request { count, dtype, op, order: self.config.order, period: None }
+    }
+
+    /// The same on raw device addresses, after the events in `after` as well.
+    ///
+    /// # Safety
+    /// `send` and `recv` must hold `request.count` elements until the completion says so; `after` must hold live events
+    /// of the device's context.
+    pub unsafe fn all_reduce_raw(
+        &self,
+        request: &Request,
+        send: *const c_void,
+        recv: *mut c_void,
+        stream: &Stream,
+        after: &[ze_event_handle_t],
+    ) -> Result<Completion> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.core.all_reduce(request, Io { send, recv }, stream, after).map(Completion) }
+    }
+}

@@ -1,0 +1,508 @@
+//! A communicator's memory on a device and the submission of its collectives: at most three Level Zero calls each.
+
+use crate::api::ze;
+use crate::event::{EventSlot, Events};
+use crate::gpu::{GROUP_SIZE, Gpu, Kernel};
+use crate::hooks;
+use crate::kernels::{self, PROBE, RING_ARGS, RING_TYPES, probe_word};
+use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
+use crate::stream::Stream;
+use ccl_core::config::Config;
+use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
+use ccl_core::plan::{Plan, Request};
+use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm};
+use ccl_core::watch::{Alarm, DeviceFault, Progress};
+use ccl_core::{DataType, Error, Result};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Words of the pattern of the link test at each end of the staging memory.
+const PROBE_WORDS: usize = 16 * 1024;
+
+/// A device, as `ccl-core` sees it.
+pub(crate) struct ZeDevice {
+    pub(crate) gpu: Arc<Gpu>,
+    config: Config,
+    hooks: u32,
+}
+
+impl ZeDevice {
+    /// Opens the device for `local_rank`. `hooks` are for tests.
+    pub(crate) fn open(config: &Config, local_rank: usize, hooks: u32) -> Result<ZeDevice> {
+        Ok(ZeDevice { gpu: Gpu::open(config, local_rank)?, config: config.clone(), hooks })
+    }
+}
+
+impl Device for ZeDevice {
+    type Endpoint = ZeEndpoint;
+
+    fn facts(&self) -> &DeviceFacts {
+        &self.gpu.facts
+    }
+
+    fn reaches(&self, peer: &DeviceFacts) -> bool {
+        self.gpu.reaches(peer)
+    }
+
+    fn open(&self, place: Place, staging_bytes: usize) -> Result<ZeEndpoint> {
+        let gpu = &self.gpu;
+        let bytes = staging_bytes.next_multiple_of(4096);
+        let staging = match place {
+            Place::Device => Staging::Device(Exported::new(Allocation::device(gpu, bytes)?)?),
+            Place::Host => {
+                let memory = SharedHost::create(bytes)?;
+                Staging::Host(SharedHost::map(gpu, memory.as_fd(), bytes)?, memory)
+            }
+        };
+        let endpoint = ZeEndpoint {
+            staging,
+            bytes,
+            next: None,
+            state: Allocation::device(gpu, size_of::<CommState>())?,
+            host: Arc::new(HostWords(Allocation::host(gpu, size_of::<HostBlock>())?)),
+            kernels: Vec::new(),
+            stream: Stream::new(gpu, 0)?,
+            issue: Mutex::new(Issue { events: Events::new(gpu, gpu.counter_events(self.config.events)?)?, last: None }),
+            hooks: self.hooks,
+            gpu: gpu.clone(),
+        };
+        if self.hooks & hooks::POISON_STAGING != 0 {
+            endpoint.fill(endpoint.staging.address(), 0xFF, bytes)?;
+        }
+        endpoint.clear_staging()?;
+        endpoint.fill(endpoint.host.0.address, 0, size_of::<HostBlock>())?;
+        Ok(endpoint)
+    }
+}
+
+enum Staging {
+    Device(Exported),
+    Host(SharedHost, OwnedFd),
+}
+
+impl Staging {
+    fn address(&self) -> *mut c_void {
+        match self {
+            Staging::Device(exported) => exported.memory.address,
+            Staging::Host(shared, _) => shared.address(),
+        }
+    }
+}
+
+/// The next rank's staging memory.
+enum Next {
+    Device(Imported),
+    Host(SharedHost),
+}
+
+impl Next {
+    fn address(&self) -> *mut c_void {
+        match self {
+            Next::Device(imported) => imported.address,
+            Next::Host(shared) => shared.address(),
+        }
+    }
+}
+
+struct Issue {
+    events: Events,
+    /// The collective appended last; the memory goes only after it.
+    last: Option<Arc<EventSlot>>,
+}
+
+/// See [`Endpoint`].
+pub(crate) struct ZeEndpoint {
+    // Fields are dropped in this order: what uses memory before the memory.
+    issue: Mutex<Issue>,
+    stream: Stream,
+    kernels: Vec<(DataType, RingKernel)>,
+    next: Option<Next>,
+    staging: Staging,
+    state: Allocation,
+    host: Arc<HostWords>,
+    bytes: usize,
+    hooks: u32,
+    gpu: Arc<Gpu>,
+}
+
+/// A plan made ready: what doesn't change from call to call.
+pub(crate) struct Executable {
+    kind: Kind,
+}
+
+enum Kind {
+    Empty,
+    Copy { bytes: usize },
+    Ring { kernel: usize, groups: u32, arguments: RingArguments },
+}
+
+/// The ring's arguments, in the kernel's order (`kernels::RING_ARGS`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RingArguments {
+    words: [u64; RING_ARGS.len()],
+}
+
+/// The ring's kernel for one datatype. Where arguments can't be given with the launch they are set before it, those
+/// that differ from what was set last.
+struct RingKernel {
+    kernel: Kernel,
+    set: Mutex<Option<RingArguments>>,
+}
+
+impl ZeEndpoint {
+    fn fill(&self, to: *mut c_void, byte: u8, bytes: usize) -> Result<()> {
+        // SAFETY: memory of this endpoint, and the stream is waited for.
+        unsafe { self.stream.fill(to, byte, bytes, &[])? };
+        self.stream.synchronize()
+    }
+
+    fn clear_staging(&self) -> Result<()> {
+        if self.hooks & hooks::SKIP_STAGING_CLEAR != 0 {
+            return Ok(());
+        }
+        self.fill(self.staging.address(), 0, self.bytes)
+    }
+
+    fn next_address(&self) -> Result<*mut c_void> {
+        self.next.as_ref().map(Next::address).ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
+    }
+
+    /// The two ranges of staging memory that the pattern covers: its beginning and its end.
+    fn probed(&self) -> [(usize, usize); 2] {
+        let words = (self.bytes / 8).min(PROBE_WORDS);
+        [(0, words), (self.bytes - words * 4, words)]
+    }
+
+    fn make_kernels(&mut self, form: LineForm) -> Result<()> {
+        for dtype in RING_TYPES {
+            let kernel = Kernel::create(&self.gpu, &kernels::ring_name(dtype, form.granule()))?;
+            self.kernels.push((dtype, RingKernel { kernel, set: Mutex::new(None) }));
+        }
+        Ok(())
+    }
+
+    /// Appends the launch: one call where the driver takes arguments with it, else one for each argument that changed
+    /// and one for the launch.
+    ///
+    /// # Safety
+    /// The arguments must be valid until the launch has finished, the events live.
+    unsafe fn launch(
+        &self,
+        list: ze_command_list_handle_t,
+        ring: &RingKernel,
+        groups: u32,
+        arguments: &RingArguments,
+        signal: ze_event_handle_t,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
+        let api = &*self.gpu.api;
+        let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
+        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
+        if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
+            let size = ze_group_size_t { groupSizeX: GROUP_SIZE, groupSizeY: 1, groupSizeZ: 1 };
+            let mut pointers: [*mut c_void; RING_ARGS.len()] =
+                std::array::from_fn(|i| (&raw const arguments.words[i]).cast_mut().cast());
+            api.count();
+            // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
+            // argument (the machine is little-endian, so a narrow one is the first bytes).
+            let code = unsafe {
+                launch(
+                    list,
+                    ring.kernel.handle,
+                    count,
+                    size,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null(),
+                    signal,
+                    waits,
+                    wait_list,
+                )
+            };
+            return api.check("zeCommandListAppendLaunchKernelWithArguments", code);
+        }
+        let mut set = ring.set.lock();
+        for (index, (word, &size)) in arguments.words.iter().zip(&RING_ARGS).enumerate() {
+            if set.as_ref().is_none_or(|set| set.words[index] != *word) {
+                // Whatever fails, what is set is no longer known.
+                let value = (&raw const *word).cast();
+                // SAFETY: a live kernel, and a value at least as wide as the argument.
+                let done = unsafe { ze!(api, zeKernelSetArgumentValue(ring.kernel.handle, index as u32, size, value)) };
+                if let Err(error) = done {
+                    *set = None;
+                    return Err(error);
+                }
+            }
+        }
+        *set = Some(*arguments);
+        // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
+        unsafe {
+            ze!(
+                api,
+                zeCommandListAppendLaunchKernel(list, ring.kernel.handle, &raw const count, signal, waits, wait_list)
+            )
+        }
+    }
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "narrow kernel arguments are passed as the first bytes of a u64");
+
+impl Endpoint for ZeEndpoint {
+    type Stream = Stream;
+    type Completion = Completed;
+    type Executable = Executable;
+    type Event = ze_event_handle_t;
+
+    fn export(&self) -> Result<(Vec<u8>, OwnedFd)> {
+        match &self.staging {
+            Staging::Device(exported) => {
+                let (details, memory) = exported.export()?;
+                Ok((details.encode(), memory))
+            }
+            Staging::Host(_, memory) => {
+                let copy = memory.try_clone().map_err(|e| Error::system("duplicating a descriptor", e))?;
+                Ok((Vec::new(), copy))
+            }
+        }
+    }
+
+    fn import_next(&mut self, details: &[u8], memory: OwnedFd) -> Result<()> {
+        self.next = Some(match self.staging {
+            Staging::Device(_) => Next::Device(Imported::open(&self.gpu, &Details::decode(details)?, memory)?),
+            Staging::Host(..) => Next::Host(SharedHost::map(&self.gpu, memory.as_fd(), self.bytes)?),
+        });
+        Ok(())
+    }
+
+    fn probe_send(&self, seed: u32) -> Result<()> {
+        let lost = self.hooks & hooks::CORRUPT_LINK != 0 && matches!(self.staging, Staging::Device(_));
+        let seed = if lost { !seed } else { seed };
+        let api = &*self.gpu.api;
+        let kernel = Kernel::create(&self.gpu, PROBE)?;
+        let mut send = |(offset, words): (usize, usize)| -> Result<()> {
+            let memory = self.next_address()?.wrapping_byte_add(offset);
+            let words = words as u64;
+            let count = ze_group_count_t { groupCountX: 1, groupCountY: 1, groupCountZ: 1 };
+            // SAFETY: a live kernel and list; the range lies in the next rank's staging memory; the values are copied
+            // by the calls; the list is waited for.
+            unsafe {
+                ze!(api, zeKernelSetArgumentValue(kernel.handle, 0, 8, (&raw const memory).cast()))?;
+                ze!(api, zeKernelSetArgumentValue(kernel.handle, 1, 8, (&raw const words).cast()))?;
+                ze!(api, zeKernelSetArgumentValue(kernel.handle, 2, 4, (&raw const seed).cast()))?;
+                let (none, no_list) = (std::ptr::null_mut(), std::ptr::null_mut());
+                let list = self.stream.raw();
+                ze!(api, zeCommandListAppendLaunchKernel(list, kernel.handle, &raw const count, none, 0, no_list))?;
+            }
+            self.stream.synchronize()
+        };
+        let sent = self.probed().into_iter().try_for_each(&mut send);
+        // SAFETY: the stream is idle, or failed for good.
+        unsafe { kernel.destroy(&self.gpu) };
+        sent
+    }
+
+    fn probe_check(&self, seed: u32) -> Result<bool> {
+        for (offset, words) in self.probed() {
+            let mut seen = vec![0u32; words];
+            let from = self.staging.address().wrapping_byte_add(offset);
+            // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
+            unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4)? };
+            self.stream.synchronize()?;
+            if (0..).zip(&seen).any(|(i, word)| *word != probe_word(seed, i)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
+        self.make_kernels(form)?;
+        self.clear_staging()?;
+        let state: *const CommState = state;
+        // SAFETY: the allocation has this size, and the stream is waited for while `state` is borrowed.
+        unsafe { self.stream.copy(self.state.address, state.cast(), size_of::<CommState>())? };
+        self.stream.synchronize()
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        self.host.clone()
+    }
+
+    fn prepare(&self, request: &Request, plan: &Plan, rank: usize) -> Result<Executable> {
+        let kind = match plan {
+            Plan::Empty => Kind::Empty,
+            Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
+            Plan::Ring(ring) => {
+                let kernel = self
+                    .kernels
+                    .iter()
+                    .position(|(dtype, _)| *dtype == ring.dtype)
+                    .ok_or_else(|| Error::NotImplemented(format!("a ring of {} on this device", ring.dtype)))?;
+                let arguments = RingArguments {
+                    words: [
+                        0,
+                        0,
+                        self.state.address as u64,
+                        self.host.0.address as u64,
+                        self.staging.address() as u64,
+                        self.next_address()? as u64,
+                        ring.geometry.count(),
+                        ring.geometry.period(),
+                        rank as u64,
+                        ring.n as u64,
+                        u64::from(ring.tiles),
+                        u64::from(ring.rounds),
+                        u64::from(ring.slot_tiles),
+                    ],
+                };
+                Kind::Ring { kernel, groups: ring.wires, arguments }
+            }
+        };
+        Ok(Executable { kind })
+    }
+
+    unsafe fn submit(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        after: &[ze_event_handle_t],
+    ) -> Result<Completed> {
+        stream.check_device(&self.gpu)?;
+        let api = &*self.gpu.api;
+        let mut issue = self.issue.lock();
+        let event = issue.events.take()?;
+        let signal = event.handle;
+        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
+        let list = stream.raw();
+        match &executable.kind {
+            Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
+                let _guard = stream.lock.lock();
+                // SAFETY: buffers and events are the caller's duty.
+                unsafe {
+                    ze!(api, zeCommandListAppendMemoryCopy(list, io.recv, io.send, *bytes, signal, waits, wait_list))?;
+                }
+            }
+            Kind::Empty | Kind::Copy { .. } => {
+                let _guard = stream.lock.lock();
+                // SAFETY: live list and events.
+                unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))? };
+            }
+            Kind::Ring { kernel, groups, arguments } => {
+                let mut arguments = *arguments;
+                arguments.words[0] = io.send as u64;
+                arguments.words[1] = io.recv as u64;
+                // The lock is held over the append: the chain's order is the order of issue.
+                let mut chain = self.gpu.chain.lock();
+                let _guard = stream.lock.lock();
+                let ring = &self.kernels[*kernel].1;
+                match &chain.last {
+                    Some((id, last)) if *id != stream.id => {
+                        let mut all = Vec::with_capacity(after.len() + 1);
+                        all.extend_from_slice(after);
+                        all.push(last.handle);
+                        // SAFETY: buffers and events are the caller's duty; the chain keeps its event alive.
+                        unsafe { self.launch(list, ring, *groups, &arguments, signal, &all)? };
+                    }
+                    // SAFETY: buffers and events are the caller's duty.
+                    _ => unsafe { self.launch(list, ring, *groups, &arguments, signal, after)? },
+                }
+                chain.last = Some((stream.id, event.clone()));
+            }
+        }
+        issue.last = Some(event.clone());
+        Ok(Completed { event })
+    }
+}
+
+impl Drop for ZeEndpoint {
+    fn drop(&mut self) {
+        if let Some(last) = self.issue.get_mut().last.take() {
+            // Its memory may not go before the last collective has. Every kernel's waits are bounded, so this is too.
+            let _ = last.wait();
+        }
+        for (_, ring) in &self.kernels {
+            // SAFETY: all launches have finished.
+            unsafe { ring.kernel.destroy(&self.gpu) };
+        }
+    }
+}
+
+/// The completion of one call. Keeps its event from being used for another.
+pub(crate) struct Completed {
+    event: Arc<EventSlot>,
+}
+
+impl Completed {
+    /// The event that the call signals as its last act, for other work to wait on, in any stream of the device's
+    /// context. Valid while this lives.
+    pub(crate) fn event(&self) -> ze_event_handle_t {
+        self.event.handle
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<EventSlot> {
+        &self.event
+    }
+}
+
+impl device::Completion for Completed {
+    fn wait(&self) -> Result<()> {
+        self.event.wait()
+    }
+
+    fn wait_for(&self, limit: Duration) -> Result<bool> {
+        self.event.wait_for(limit)
+    }
+}
+
+/// The host block, as the watch uses it.
+struct HostWords(Allocation);
+
+impl HostWords {
+    fn block(&self) -> *mut HostBlock {
+        self.0.address.cast()
+    }
+
+    fn word(&self, word: *mut u32) -> &AtomicU32 {
+        // SAFETY: a word of the block, which lives as long as this and is accessed as atomics only.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    fn long(&self, word: *mut u64) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+}
+
+impl Alarm for HostWords {
+    fn abort(&self) {
+        // SAFETY: only the address of the field is computed.
+        self.word(unsafe { &raw mut (*self.block()).abort }).store(1, Ordering::Release);
+    }
+
+    fn progress(&self) -> Progress {
+        let block = self.block();
+        // SAFETY: only addresses of fields are computed.
+        unsafe {
+            // `done` first: it never passes `entered` then.
+            let done = self.long(&raw mut (*block).done).load(Ordering::Acquire);
+            let entered = self.long(&raw mut (*block).entered).load(Ordering::Acquire);
+            let code = self.word(&raw mut (*block).fault).load(Ordering::Acquire);
+            let read = |word| self.word(word).load(Ordering::Relaxed);
+            let fault = Fault::from_code(code).map(|fault| DeviceFault {
+                fault,
+                wire: read(&raw mut (*block).wire),
+                step: read(&raw mut (*block).step),
+                round: read(&raw mut (*block).round),
+                expected: read(&raw mut (*block).expected),
+                seen: read(&raw mut (*block).seen),
+                call: self.long(&raw mut (*block).call).load(Ordering::Relaxed),
+            });
+            Progress { entered, done, fault }
+        }
+    }
+}

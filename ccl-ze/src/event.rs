@@ -1,0 +1,168 @@
+//! Completion events and the pool that hands them out without allocating.
+
+use crate::api::{ze, ze_optional};
+use crate::gpu::Gpu;
+use ccl_core::{Error, Result};
+use level_zero_sys::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Events that a communicator starts with; more are made when so many completions are held at once.
+const FIRST_EVENTS: u32 = 16;
+
+struct Pool {
+    gpu: Arc<Gpu>,
+    handle: ze_event_pool_handle_t,
+}
+
+// SAFETY: a handle that Level Zero lets any thread use.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: its events hold an `Arc` of this and so are gone.
+        let _ = unsafe { ze!(self.gpu.api, zeEventPoolDestroy(self.handle)) };
+    }
+}
+
+/// One event. Whoever holds an `Arc` of it keeps it from being used for another call.
+pub(crate) struct EventSlot {
+    gpu: Arc<Gpu>,
+    pub(crate) handle: ze_event_handle_t,
+    /// Of regular events; counter-based ones have no pool.
+    _pool: Option<Arc<Pool>>,
+}
+
+// SAFETY: a handle that Level Zero lets any thread use.
+unsafe impl Send for EventSlot {}
+// SAFETY: as above.
+unsafe impl Sync for EventSlot {}
+
+impl EventSlot {
+    /// Waits without a limit of its own: what it waits for is bounded.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // SAFETY: a live event.
+        unsafe { ze!(self.gpu.api, zeEventHostSynchronize(self.handle, u64::MAX)) }
+    }
+
+    /// Waits at most `limit`; false if the event isn't signalled by then.
+    pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
+        // Not the value that means no limit.
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
+        let api = &self.gpu.api;
+        api.count();
+        // SAFETY: a live event.
+        match unsafe { (api.table.zeEventHostSynchronize)(self.handle, limit) } {
+            ZE_RESULT_NOT_READY => Ok(false),
+            code => api.check("zeEventHostSynchronize", code).map(|()| true),
+        }
+    }
+
+    fn is_signalled(&self) -> Result<bool> {
+        let api = &self.gpu.api;
+        api.count();
+        // SAFETY: a live event.
+        match unsafe { (api.table.zeEventQueryStatus)(self.handle) } {
+            ZE_RESULT_NOT_READY => Ok(false),
+            code => api.check("zeEventQueryStatus", code).map(|()| true),
+        }
+    }
+}
+
+impl Drop for EventSlot {
+    fn drop(&mut self) {
+        // SAFETY: nobody holds it any more, and the last work that uses it has finished: its endpoint saw to that.
+        let _ = unsafe { ze!(self.gpu.api, zeEventDestroy(self.handle)) };
+    }
+}
+
+/// A communicator's events, taken in turn.
+pub(crate) struct Events {
+    gpu: Arc<Gpu>,
+    counter: bool,
+    slots: Vec<Arc<EventSlot>>,
+    next: usize,
+}
+
+impl Events {
+    pub(crate) fn new(gpu: &Arc<Gpu>, counter: bool) -> Result<Events> {
+        let mut events = Events { gpu: gpu.clone(), counter, slots: Vec::new(), next: 0 };
+        events.grow()?;
+        Ok(events)
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let gpu = &self.gpu;
+        let count = (self.slots.len() as u32).max(FIRST_EVENTS);
+        let scope = ZE_EVENT_SCOPE_FLAG_HOST;
+        let pool = if self.counter { None } else { Some(Arc::new(regular_pool(gpu, count)?)) };
+        for index in 0..count {
+            let mut handle = std::ptr::null_mut();
+            match &pool {
+                None => {
+                    let desc = ze_event_counter_based_desc_t {
+                        flags: ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE
+                            | ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE
+                            | ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE,
+                        signal: scope,
+                        wait: scope,
+                        ..Default::default()
+                    };
+                    // SAFETY: live context and device; descriptor and output outlive the call.
+                    unsafe {
+                        ze_optional!(
+                            gpu.api,
+                            zeEventCounterBasedCreate(gpu.context, gpu.device, &raw const desc, &raw mut handle)
+                        )?;
+                    }
+                }
+                Some(pool) => {
+                    let desc = ze_event_desc_t { index, signal: scope, wait: scope, ..Default::default() };
+                    // SAFETY: a live pool with room for the index; descriptor and output outlive the call.
+                    unsafe { ze!(gpu.api, zeEventCreate(pool.handle, &raw const desc, &raw mut handle))? };
+                    // SAFETY: a new event. Signalled, so that a fresh one looks like one whose call has finished.
+                    unsafe { ze!(gpu.api, zeEventHostSignal(handle))? };
+                }
+            }
+            self.slots.push(Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool.clone() }));
+        }
+        Ok(())
+    }
+
+    /// An event that nobody holds and no unfinished call signals, ready for the next call.
+    pub(crate) fn take(&mut self) -> Result<Arc<EventSlot>> {
+        loop {
+            for _ in 0..self.slots.len() {
+                let slot = &self.slots[self.next];
+                self.next = (self.next + 1) % self.slots.len();
+                if Arc::strong_count(slot) > 1 {
+                    continue;
+                }
+                if self.counter {
+                    // What waits on it captured its value, so it can be used again at once.
+                    return Ok(slot.clone());
+                }
+                if slot.is_signalled()? {
+                    // SAFETY: its call has finished and nobody waits on it.
+                    unsafe { ze!(self.gpu.api, zeEventHostReset(slot.handle))? };
+                    return Ok(slot.clone());
+                }
+            }
+            if self.slots.len() >= 1 << 16 {
+                return Err(Error::InvalidUsage(format!("{} completions are held or unfinished", self.slots.len())));
+            }
+            self.grow()?;
+        }
+    }
+}
+
+fn regular_pool(gpu: &Arc<Gpu>, count: u32) -> Result<Pool> {
+    let desc = ze_event_pool_desc_t { flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE, count, ..Default::default() };
+    let mut handle = std::ptr::null_mut();
+    let mut device = gpu.device;
+    // SAFETY: live context and device; descriptor and output outlive the call.
+    unsafe { ze!(gpu.api, zeEventPoolCreate(gpu.context, &raw const desc, 1, &raw mut device, &raw mut handle))? };
+    Ok(Pool { gpu: gpu.clone(), handle })
+}

@@ -1,0 +1,220 @@
+//! A device that is in use by this process: context, module, and the chain that keeps its collectives one at a time.
+
+use crate::api::{Api, ze};
+use crate::driver;
+use crate::event::EventSlot;
+use crate::kernels;
+use ccl_core::config::{Config, DeviceChoice, EventChoice};
+use ccl_core::device::DeviceFacts;
+use ccl_core::{Error, Result};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use std::ffi::CStr;
+use std::sync::{Arc, Weak};
+
+/// The collective that was issued last on a device by this process, and the stream it went to.
+#[derive(Default)]
+pub(crate) struct Chain {
+    pub(crate) last: Option<(u64, Arc<EventSlot>)>,
+}
+
+/// A device in use. One per device and process, so that its collectives are chained whatever communicator issues them.
+pub(crate) struct Gpu {
+    pub(crate) api: Arc<Api>,
+    pub(crate) context: ze_context_handle_t,
+    pub(crate) device: ze_device_handle_t,
+    pub(crate) module: ze_module_handle_t,
+    pub(crate) facts: DeviceFacts,
+    pub(crate) ordinals: Vec<u32>,
+    pub(crate) chain: Mutex<Chain>,
+    index: usize,
+}
+
+// SAFETY: Level Zero lets any thread use context, device and module handles; they live until `drop`.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+static IN_USE: Mutex<Vec<(DeviceChoice, usize, Weak<Gpu>)>> = Mutex::new(Vec::new());
+
+impl Gpu {
+    /// Opens device `local_rank`, as the driver numbers them (which honours ZE_AFFINITY_MASK).
+    pub(crate) fn open(config: &Config, local_rank: usize) -> Result<Arc<Gpu>> {
+        let mut in_use = IN_USE.lock();
+        in_use.retain(|(_, _, gpu)| gpu.strong_count() > 0);
+        let api = driver::open(config.device)?;
+        let devices = driver::devices(&api.table, api.driver).map_err(|code| api.error("zeDeviceGet", code))?;
+        let index = match devices.len() {
+            0 => return Err(Error::InvalidUsage("the driver has no device".into())),
+            count if local_rank < count => local_rank,
+            count if config.allow_shared_device => local_rank % count,
+            count => {
+                return Err(Error::InvalidUsage(format!(
+                    "local rank {local_rank} needs a device of its own, but there are {count}; \
+                     CCLX_ALLOW_SHARED_DEVICE=1 lets ranks share"
+                )));
+            }
+        };
+        let known = in_use.iter().find(|(choice, i, _)| *choice == config.device && *i == index);
+        if let Some(gpu) = known.and_then(|(_, _, gpu)| gpu.upgrade()) {
+            return Ok(gpu);
+        }
+        let gpu = Arc::new(Self::create(api, devices[index], index)?);
+        in_use.push((config.device, index, Arc::downgrade(&gpu)));
+        Ok(gpu)
+    }
+
+    fn create(api: Arc<Api>, device: ze_device_handle_t, index: usize) -> Result<Gpu> {
+        let properties = driver::device_properties(&api.table, device)
+            .ok_or_else(|| Error::Device { call: "zeDeviceGetProperties".into(), detail: "no properties".into() })?;
+        // SAFETY: the driver fills the name with a terminated string within its array.
+        let name = unsafe { CStr::from_ptr(properties.name.as_ptr()) }.to_string_lossy().into_owned();
+        let ordinals = compute_ordinals(&api, device)?;
+        let desc = ze_context_desc_t::default();
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a live driver; descriptor and output outlive the call.
+        unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
+        let mut gpu = Gpu {
+            facts: DeviceFacts {
+                uuid: properties.uuid.id,
+                name,
+                driver: describe_driver(&api),
+                software: api.software,
+                // The software driver's kernels order data and flag themselves (`ccl_core::slot`); of any other link
+                // nothing is known yet.
+                granule: if api.software { 64 } else { 8 },
+                resident_groups: 0,
+            },
+            api,
+            context,
+            device,
+            module: std::ptr::null_mut(),
+            ordinals,
+            chain: Mutex::new(Chain::default()),
+            index,
+        };
+        gpu.module = kernels::create_module(&gpu.api, context, device)?;
+        let probe = Kernel::create(&gpu, &kernels::ring_name(kernels::RING_TYPES[0], 8))?;
+        let mut groups = 0;
+        // SAFETY: a live kernel whose group size is set.
+        unsafe { ze!(gpu.api, zeKernelSuggestMaxCooperativeGroupCount(probe.handle, &raw mut groups))? };
+        // SAFETY: made above and used no more.
+        unsafe { probe.destroy(&gpu) };
+        gpu.facts.resident_groups = groups;
+        Ok(gpu)
+    }
+
+    /// The device's number among those that the driver shows.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Whether this device may store into that one's memory. A device that this process can't see may be reachable all
+    /// the same: the pattern test will tell.
+    pub(crate) fn reaches(&self, peer: &DeviceFacts) -> bool {
+        if peer.uuid == self.facts.uuid {
+            return true;
+        }
+        let table = &self.api.table;
+        let devices = driver::devices(table, self.api.driver).unwrap_or_default();
+        let same = |device: &ze_device_handle_t| {
+            driver::device_properties(table, *device).is_some_and(|p| p.uuid.id == peer.uuid)
+        };
+        let Some(peer) = devices.into_iter().find(same) else { return true };
+        let mut yes = 0;
+        // SAFETY: two live devices and a place for the answer.
+        let asked = unsafe { ze!(self.api, zeDeviceCanAccessPeer(self.device, peer, &raw mut yes)) };
+        asked.is_ok() && yes != 0
+    }
+
+    /// Whether events are counter-based, given what was asked for and what the driver has.
+    pub(crate) fn counter_events(&self, choice: EventChoice) -> Result<bool> {
+        match (choice, self.api.table.zeEventCounterBasedCreate.is_some()) {
+            (EventChoice::Regular, _) => Ok(false),
+            (EventChoice::Auto, available) => Ok(available),
+            (EventChoice::Counter, true) => Ok(true),
+            (EventChoice::Counter, false) => Err(Api::lacks("zeEventCounterBasedCreate (CCLX_EVENTS=counter)")),
+        }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // The chain's event goes before the context that it lives in.
+        self.chain.get_mut().last = None;
+        // SAFETY: everything made in the context holds an `Arc` of this and so is gone. A failure can't be helped here.
+        unsafe {
+            if !self.module.is_null() {
+                let _ = ze!(self.api, zeModuleDestroy(self.module));
+            }
+            let _ = ze!(self.api, zeContextDestroy(self.context));
+        }
+    }
+}
+
+fn describe_driver(api: &Api) -> String {
+    let mut properties = ze_driver_properties_t::default();
+    // SAFETY: a live driver and a descriptor of the right type.
+    let version = match unsafe { ze!(api, zeDriverGetProperties(api.driver, &raw mut properties)) } {
+        Ok(()) => properties.driverVersion,
+        Err(_) => 0,
+    };
+    let kind = if api.software { "software driver on the CPU (no GPU is used)" } else { "Intel driver" };
+    format!("{kind}, {}, version {version:#x}", api.route())
+}
+
+/// Ordinals of the queue groups that run kernels.
+fn compute_ordinals(api: &Api, device: ze_device_handle_t) -> Result<Vec<u32>> {
+    let mut count = 0;
+    // SAFETY: a live device; null asks for the number only.
+    unsafe {
+        ze!(api, zeDeviceGetCommandQueueGroupProperties(device, &raw mut count, std::ptr::null_mut()))?;
+    }
+    let mut groups = vec![ze_command_queue_group_properties_t::default(); count as usize];
+    // SAFETY: room for `count` descriptors of the right type.
+    unsafe { ze!(api, zeDeviceGetCommandQueueGroupProperties(device, &raw mut count, groups.as_mut_ptr()))? };
+    let ordinals: Vec<u32> = (0..)
+        .zip(&groups)
+        .filter(|(_, group)| group.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE != 0)
+        .map(|(ordinal, _)| ordinal)
+        .collect();
+    if ordinals.is_empty() {
+        Err(Error::NotImplemented("a device without a compute queue".into()))
+    } else {
+        Ok(ordinals)
+    }
+}
+
+/// A kernel with its group size set.
+pub(crate) struct Kernel {
+    pub(crate) handle: ze_kernel_handle_t,
+}
+
+/// Work-items of a work-group. The software driver's kernels play whole groups.
+pub(crate) const GROUP_SIZE: u32 = 1;
+
+// SAFETY: a handle that any thread may use; who sets arguments and launches is serialised by its users' locks.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    pub(crate) fn create(gpu: &Gpu, name: &str) -> Result<Kernel> {
+        let name = kernels::terminated(name)?;
+        let desc = ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live module; name, descriptor and output outlive the calls.
+        unsafe {
+            ze!(gpu.api, zeKernelCreate(gpu.module, &raw const desc, &raw mut handle))?;
+            ze!(gpu.api, zeKernelSetGroupSize(handle, GROUP_SIZE, 1, 1))?;
+        }
+        Ok(Kernel { handle })
+    }
+
+    /// # Safety
+    /// No launch of it is in flight, and it isn't used again.
+    pub(crate) unsafe fn destroy(&self, gpu: &Gpu) {
+        // SAFETY: by the contract. A failure can't be helped.
+        let _ = unsafe { ze!(gpu.api, zeKernelDestroy(self.handle)) };
+    }
+}

@@ -1,0 +1,120 @@
+//! How a kernel on the CPU waits for a line: it spins, then gives the processor away, then sleeps on a futex.
+
+use ccl_core::protocol::{CommState, Fault, HostBlock, SPINS_PER_ABORT_POLL, StagingHead};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Turns of giving the processor away before the waiter sleeps.
+const YIELDS_BEFORE_PARK: u32 = 2_000;
+/// Longest sleep: the abort word and the limit are looked at this often.
+const PARK: Duration = Duration::from_millis(2);
+
+/// Waits on behalf of one kernel.
+pub(super) struct Waiter<'a> {
+    abort: &'a AtomicU32,
+    parked: &'a AtomicU32,
+    peer_parked: &'a AtomicU32,
+    spins_before_yield: u32,
+    limit: Duration,
+}
+
+/// Why a wait ended without its line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GaveUp {
+    pub(super) fault: Fault,
+    pub(super) seen: u32,
+}
+
+impl<'a> Waiter<'a> {
+    /// # Safety
+    /// The pointers are the communicator's, live while the kernel runs.
+    pub(super) unsafe fn new(
+        state: *const CommState,
+        host: *mut HostBlock,
+        inbox: *mut StagingHead,
+        outbox: *mut StagingHead,
+    ) -> Self {
+        // SAFETY: the words are only accessed as atomics once the communicator is active, bar `CommState`'s, which no
+        // other kernel touches while this one runs.
+        unsafe {
+            Self {
+                abort: AtomicU32::from_ptr(&raw mut (*host).abort),
+                parked: AtomicU32::from_ptr(&raw mut (*inbox).parked),
+                peer_parked: AtomicU32::from_ptr(&raw mut (*outbox).parked),
+                spins_before_yield: (*state).spins_before_yield,
+                limit: Duration::from_millis((*state).spin_limit_ms),
+            }
+        }
+    }
+
+    /// Waits until `flag` reads as `tag`.
+    #[inline]
+    pub(super) fn until(&self, flag: impl Fn() -> u32, tag: u32) -> Result<(), GaveUp> {
+        if flag() == tag { Ok(()) } else { self.until_slow(flag, tag) }
+    }
+
+    fn until_slow(&self, flag: impl Fn() -> u32, tag: u32) -> Result<(), GaveUp> {
+        for spin in 1..=self.spins_before_yield {
+            if flag() == tag {
+                return Ok(());
+            }
+            if spin.is_multiple_of(SPINS_PER_ABORT_POLL) {
+                self.look(None, &flag)?;
+            }
+            std::hint::spin_loop();
+        }
+        let since = Instant::now();
+        for _ in 0..YIELDS_BEFORE_PARK {
+            if flag() == tag {
+                return Ok(());
+            }
+            self.look(None, &flag)?;
+            std::thread::yield_now();
+        }
+        loop {
+            self.parked.store(1, Ordering::Relaxed);
+            // Pairs with the fence in `notify`: either the sender sees the word or this sees the flag.
+            fence(Ordering::SeqCst);
+            let arrived = flag() == tag;
+            if !arrived {
+                futex_wait(self.parked, 1, PARK);
+            }
+            self.parked.store(0, Ordering::Relaxed);
+            if arrived || flag() == tag {
+                return Ok(());
+            }
+            self.look(Some(since), &flag)?;
+        }
+    }
+
+    fn look(&self, since: Option<Instant>, flag: &impl Fn() -> u32) -> Result<(), GaveUp> {
+        if self.abort.load(Ordering::Relaxed) != 0 {
+            return Err(GaveUp { fault: Fault::Aborted, seen: flag() });
+        }
+        if since.is_some_and(|since| since.elapsed() > self.limit) {
+            return Err(GaveUp { fault: Fault::SpinLimit, seen: flag() });
+        }
+        Ok(())
+    }
+
+    /// Wakes the next rank if it sleeps; after lines were stored to it.
+    #[inline]
+    pub(super) fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if self.peer_parked.load(Ordering::Relaxed) != 0 {
+            futex_wake(self.peer_parked);
+        }
+    }
+}
+
+fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
+    let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
+    // SAFETY: the word and the limit outlive the call; not the private form, since the waker is another process. Any
+    // outcome is fine: the caller looks at its condition again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const limit) };
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
