@@ -7,7 +7,7 @@
 //! # fn main() -> ccl_core::Result<()> {
 //! # let (rank, world_size) = (0, 1);
 //! // One process makes the id and hands its bytes to the others.
-//! let id = UniqueId::create()?;
+//! let id = UniqueId::create(Default::default())?;
 //! let comm = Communicator::builder()?.init(&id, rank, world_size)?;
 //! let stream = comm.stream(0)?;
 //! let mut x = comm.alloc::<f32>(1024)?;
