@@ -140,8 +140,10 @@ pub struct CommState {
     pub calls: u64,
     /// Milliseconds after which a waiting kernel gives up by itself, the backstop behind the host's deadline.
     pub spin_limit_ms: u64,
+    /// Turns a waiting work-group may spin before it gives the processor away (CPU only).
+    pub spins_before_yield: u32,
     /// Unused, keeps `busy` on a line of its own.
-    pub reserved: [u32; 6],
+    pub reserved: [u32; 5],
     /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
     pub busy: [u32; MAX_WIRES],
 }

@@ -1,1 +1,287 @@
-//! The watch: notices dead peers, stuck collectives and device faults.
+//! The watch: one thread per communicator that notices dead peers, stuck collectives and device faults.
+//!
+//! It takes the control sockets over once initialisation is done. A socket that hangs up without a goodbye, a
+//! collective that was entered and does not finish in time, and a fault that the device reports all end the same way:
+//! the first failure is kept for every later caller, the abort word is set, and the other ranks are told, so that all
+//! name the same culprit.
+//!
+//! # Fork
+//! A communicator does not survive `fork`: in the child every method answers "used after fork", nothing is sent and no
+//! abort word is touched. The child does hold copies of the control sockets until it execs or ends (close-on-exec
+//! can't help a plain fork). So that such a child can't hide its parent's death, ranks also hand each other a process
+//! descriptor and watch that.
+
+mod calls;
+mod fork;
+mod packet;
+mod patrol;
+mod verdict;
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+
+pub use calls::{Call, CallKind};
+
+use crate::mesh::{Mesh, Peer, sys};
+use crate::protocol::Fault;
+use crate::{Error, Result};
+use calls::Calls;
+use packet::Packet;
+
+/// What the watch needs of the device side.
+pub trait Alarm: Send + Sync {
+    /// Sets the abort word and wakes parked waiters. May be called more than once, from any thread.
+    fn abort(&self);
+    /// What the device last said. Must not block.
+    fn progress(&self) -> Progress;
+}
+
+/// Collectives entered and finished, as the device counts them, and its first fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Collectives entered.
+    pub entered: u64,
+    /// Collectives finished.
+    pub done: u64,
+    /// The first failure, sticky.
+    pub fault: Option<DeviceFault>,
+}
+
+/// Why and where a collective gave up ([`crate::protocol::HostBlock`], decoded).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceFault {
+    /// Why.
+    pub fault: Fault,
+    /// Wire that failed.
+    pub wire: u32,
+    /// Step that failed.
+    pub step: u32,
+    /// Round that failed.
+    pub round: u32,
+    /// Tag that was waited for.
+    pub expected: u32,
+    /// Flag that was there instead.
+    pub seen: u32,
+    /// Number (from 1) of the collective.
+    pub call: u64,
+}
+
+/// See [`WatchOptions::on_fault`].
+pub type OnFault = Box<dyn Fn(&Error) + Send>;
+
+/// How to watch.
+pub struct WatchOptions {
+    /// How long a collective may stay entered and unfinished.
+    pub timeout: Duration,
+    /// Opens messages: "comm 3f21 rank 1/4".
+    pub label: String,
+    /// Called once, with the first failure, after the abort word is set and the peers are told. Logging or ending the
+    /// process is the caller's business.
+    pub on_fault: OnFault,
+}
+
+/// The running watch of one communicator.
+pub struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    generation: u32,
+    goodbye: bool,
+}
+
+/// What the watch's thread and its owner share.
+struct Shared {
+    peers: Vec<Option<Peer>>,
+    alarm: Arc<dyn Alarm>,
+    timeout: Duration,
+    label: String,
+    on_fault: Mutex<Option<OnFault>>,
+    calls: Calls,
+    tripped: AtomicBool,
+    fault: OnceLock<Error>,
+    closing: AtomicBool,
+    wake: EventFd,
+}
+
+impl Watch {
+    /// Starts watching; `mesh` must be past its last step on every rank that is past it here.
+    pub fn start(mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Result<Self> {
+        let generation = fork::generation()?;
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| Error::system("eventfd of the watch", errno))?;
+        let peers = mesh.into_peers();
+        let shared = Arc::new(Shared {
+            peers,
+            alarm,
+            timeout: options.timeout,
+            label: options.label,
+            on_fault: Mutex::new(Some(options.on_fault)),
+            calls: Calls::default(),
+            tripped: AtomicBool::new(false),
+            fault: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            wake,
+        });
+        shared.attach();
+        let patrol = patrol::Patrol::new(Arc::clone(&shared));
+        let thread = sys::spawn("cclx-watch", move || patrol.run())?;
+        Ok(Self { shared, thread: Some(thread), generation, goodbye: true })
+    }
+
+    /// The first failure, which stays. While there is none this is two relaxed loads.
+    pub fn fault(&self) -> Option<Error> {
+        if !self.shared.tripped.load(Ordering::Relaxed) && !self.forked() {
+            return None;
+        }
+        if self.forked() {
+            return Some(self.used_after_fork());
+        }
+        // The flag was stored after the failure; this makes the failure visible as well.
+        fence(Ordering::Acquire);
+        self.shared.fault.get().cloned()
+    }
+
+    /// A failure that this rank met itself: kept, unless there already is one, abort word set, peers told.
+    pub fn fail(&self, error: Error) {
+        if !self.forked() {
+            self.shared.trip(error);
+        }
+    }
+
+    /// Remembers what call `number` is, for messages. Neither allocates nor makes a system call; the last 64 are kept.
+    pub fn record(&self, number: u64, call: Call) {
+        self.shared.calls.record(number, call);
+    }
+
+    /// What call `number` was: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" if that is no longer known.
+    pub fn describe(&self, number: u64) -> String {
+        self.shared.calls.describe(number)
+    }
+
+    /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// NEGATIVE CONTROL, for tests only: stops without a goodbye.
+    #[doc(hidden)]
+    pub fn close_without_goodbye(mut self) {
+        self.goodbye = false;
+    }
+
+    fn forked(&self) -> bool {
+        fork::current() != self.generation
+    }
+
+    fn used_after_fork(&self) -> Error {
+        Error::InvalidUsage(format!("{}: used after fork; a communicator belongs to one process", self.shared.label))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.forked() {
+            // The thread does not exist in the child, so that it can't be joined; a goodbye would be the parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.shared.closing.store(true, Ordering::Release);
+        if self.goodbye {
+            self.shared.goodbye();
+        }
+        // Only fails when the counter is full, and then the thread is awake already.
+        let _ = self.shared.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            // A failure's callback may drop the watch on the watch's own thread.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("label", &self.shared.label).field("fault", &self.shared.fault.get()).finish()
+    }
+}
+
+impl Shared {
+    /// The first failure, met here.
+    fn trip(&self, error: Error) {
+        let told = error.clone();
+        self.trip_as(error, &told);
+    }
+
+    /// The first failure: kept as `error`, passed on as `told`, which names the cause without who told it.
+    fn trip_as(&self, error: Error, told: &Error) {
+        if self.fault.set(error.clone()).is_err() {
+            return;
+        }
+        self.tripped.store(true, Ordering::Release);
+        self.alarm.abort();
+        // Also what came from another rank: that rank may have died before it could tell everybody, and whoever sees
+        // this one end must know that it was not the first.
+        self.send_all(&Packet::Abort(told.clone()));
+        let callback = self.on_fault.lock().take();
+        if let Some(callback) = callback {
+            callback(&error);
+        }
+    }
+
+    fn is_tripped(&self) -> bool {
+        self.tripped.load(Ordering::Relaxed)
+    }
+
+    fn send_all(&self, packet: &Packet) {
+        for rank in 0..self.peers.len() {
+            self.send(rank, packet);
+        }
+    }
+
+    /// A peer whose buffer is full is stopped, one whose socket is closed is gone: either is noticed elsewhere.
+    fn send(&self, rank: usize, packet: &Packet) {
+        if let Some(peer) = &self.peers[rank] {
+            let _ = sys::send(peer.socket.as_fd(), &[IoSlice::new(&packet.encode())], &[]);
+        }
+    }
+
+    /// Gives each peer a descriptor of this process. Without one (an old kernel, a strict sandbox) the sockets alone
+    /// must tell.
+    fn attach(&self) {
+        let own = std::process::id();
+        // SAFETY: pidfd_open takes two integers and touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, own as libc::pid_t, 0) };
+        let Ok(fd) = Errno::result(fd) else { return };
+        // SAFETY: the call has just returned this descriptor and nothing else owns it.
+        let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let packet = Packet::Attach.encode();
+        // Ranks that are threads of this process need none.
+        for peer in self.peers.iter().flatten().filter(|peer| peer.pid != own) {
+            let _ = sys::send(peer.socket.as_fd(), &[IoSlice::new(&packet)], &[process.as_raw_fd()]);
+        }
+    }
+
+    /// A goodbye that got lost would be taken for a death, so a full buffer is waited for, but not long.
+    fn goodbye(&self) {
+        let packet = Packet::Goodbye.encode();
+        let until = Instant::now() + Duration::from_millis(100);
+        for peer in self.peers.iter().flatten() {
+            let socket = peer.socket.as_fd();
+            while sys::send(socket, &[IoSlice::new(&packet)], &[]) == Ok(sys::Sent::Full) {
+                let ready = sys::poll(&mut [PollFd::new(socket, PollFlags::POLLOUT)], until);
+                if ready != Ok(true) {
+                    break;
+                }
+            }
+        }
+    }
+}

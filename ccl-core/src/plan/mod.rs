@@ -1,1 +1,211 @@
 //! Plans: pure functions from rank-invariant inputs to data that a device executes.
+//!
+//! Selection looks only at what is alike on all ranks: the call's arguments, what was agreed at init, and those
+//! configuration variables whose hash is compared at init. Two ranks on two algorithms would be a hang.
+
+pub mod cache;
+pub mod geometry;
+pub mod ring;
+pub mod verify;
+
+use std::fmt;
+
+use crate::config::{Algorithm, Config};
+use crate::protocol::{LineForm, MAX_RANKS, MAX_WIRES};
+use crate::{DataType, Error, Order, ReduceOp, Result};
+
+use geometry::Geometry;
+use ring::RingPlan;
+
+/// What a call asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    /// Elements of each rank's message.
+    pub count: u64,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
+    /// Order of summation.
+    pub order: Order,
+    /// Elements of a row, if ownership starts anew with each.
+    pub period: Option<u64>,
+}
+
+/// What all ranks agreed on at init.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// Ranks.
+    pub n: usize,
+    /// Lines on the wire: the narrowest that any link needs.
+    pub form: LineForm,
+    /// Tiles of a slot.
+    pub slot_tiles: u32,
+    /// Most work-groups that run at once on every rank's device.
+    pub max_wires: u32,
+    /// Highest tag.
+    pub tag_limit: u32,
+}
+
+/// What a device is to do for a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// No element: only completion is signalled.
+    Empty,
+    /// One rank: a copy if out of place, else nothing.
+    Local,
+    /// A ring.
+    Ring(RingPlan),
+}
+
+/// Wires for a message, by its bytes: the last row that it reaches. More wires share the work among more cores, but
+/// each has its own hops to start.
+const WIRES_BY_BYTES: [(u64, u32); 7] =
+    [(0, 1), (32 << 10, 2), (128 << 10, 4), (512 << 10, 8), (2 << 20, 16), (8 << 20, 32), (32 << 20, 64)];
+
+/// The plan for `request`; refuses, before anything is enqueued, whatever this build does not execute.
+pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan> {
+    let Request { count, dtype, op, order, period } = *request;
+    let n = agreed.n;
+    if n == 0 || agreed.slot_tiles == 0 || agreed.max_wires == 0 || agreed.tag_limit == 0 {
+        return Err(Error::Internal(format!("a plan from nothing agreed: {agreed:?}")));
+    }
+    let Algorithm::Ring = config.allreduce;
+    let runs = n <= MAX_RANKS
+        && op == ReduceOp::Sum
+        && order == Order::Ring
+        && matches!(dtype, DataType::Bfloat16 | DataType::Float16 | DataType::Float32);
+    if !runs {
+        return Err(Error::NotImplemented(format!(
+            "all_reduce of {dtype} {op} with order={order} by algorithm {} on {n} ranks; there are: \
+             bfloat16 float16 float32, sum, order=ring, 1 to {MAX_RANKS} ranks",
+            config.allreduce
+        )));
+    }
+    // Also the judge of count and period, whatever the plan.
+    let geometry = Geometry::new(n, count, period, dtype.size())?;
+    if count == 0 {
+        return Ok(Plan::Empty);
+    }
+    if n == 1 {
+        return Ok(Plan::Local);
+    }
+    let ring = RingPlan::new(request, agreed, wires(&geometry, agreed, config))?;
+    if ring.rounds > agreed.tag_limit {
+        return Err(Error::NotImplemented(format!(
+            "all_reduce of {count} elements of {dtype} in {} rounds, more than the {} tags that there are; \
+             raise CCLX_STAGING_TILES (now {})",
+            ring.rounds, agreed.tag_limit, agreed.slot_tiles
+        )));
+    }
+    Ok(Plan::Ring(ring))
+}
+
+/// Wires for a message: by the table, no more than run at once, than a slot has tiles, or than have a block to carry.
+fn wires(geometry: &Geometry, agreed: &Agreed, config: &Config) -> u32 {
+    let bytes = geometry.count() * geometry.elem() as u64;
+    let wanted = WIRES_BY_BYTES.iter().rev().find(|(from, _)| bytes >= *from).map_or(1, |(_, wires)| *wires);
+    // Chunk 0 has the most blocks: each row deals from it.
+    let useful = geometry.blocks_in_chunk(0).clamp(1, MAX_WIRES as u64) as u32;
+    wanted.min(agreed.max_wires).min(config.max_wires).min(agreed.slot_tiles).min(useful)
+}
+
+impl Plan {
+    /// Tags that a call by this plan spends: its rounds.
+    pub const fn rounds(&self) -> u32 {
+        match self {
+            Plan::Empty | Plan::Local => 0,
+            Plan::Ring(ring) => ring.rounds,
+        }
+    }
+
+    /// Executes the plan of all ranks symbolically; the error says what is wrong with it. See [`verify`].
+    pub fn verify(&self) -> std::result::Result<(), String> {
+        match self {
+            // Neither takes a step that could be wrong.
+            Plan::Empty | Plan::Local => Ok(()),
+            Plan::Ring(ring) => verify::verify(ring),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Plan::Empty => f.write_str("nothing to do: no elements"),
+            Plan::Local => f.write_str("local copy: one rank"),
+            Plan::Ring(ring) => ring.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::protocol::TAG_LIMIT;
+
+    const AGREED: Agreed = Agreed { n: 4, form: LineForm::L64, slot_tiles: 256, max_wires: 16, tag_limit: TAG_LIMIT };
+
+    fn request(count: u64) -> Request {
+        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+    }
+
+    fn ring(count: u64, agreed: &Agreed, config: &Config) -> RingPlan {
+        match plan(&request(count), agreed, config).unwrap() {
+            Plan::Ring(ring) => ring,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn the_three_kinds_of_plan() {
+        let config = Config::default();
+        assert_eq!(plan(&request(0), &AGREED, &config), Ok(Plan::Empty));
+        assert_eq!(plan(&request(5), &Agreed { n: 1, ..AGREED }, &config), Ok(Plan::Local));
+        assert_eq!(ring(1, &AGREED, &config).rounds, 1);
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        let config = Config::default();
+        let cases = [
+            (Request { dtype: DataType::Float64, ..request(0) }, AGREED, "float64"),
+            (Request { op: ReduceOp::Avg, ..request(1) }, AGREED, "avg"),
+            (Request { order: Order::Rank, ..request(1) }, AGREED, "order=rank"),
+            (request(1), Agreed { n: 17, ..AGREED }, "17 ranks"),
+            (request(100_000_000), Agreed { tag_limit: 3, ..AGREED }, "CCLX_STAGING_TILES"),
+            (request(1 << 60), AGREED, "rounds"),
+        ];
+        for (request, agreed, word) in cases {
+            let Err(Error::NotImplemented(text)) = plan(&request, &agreed, &config) else {
+                panic!("{request:?} was not refused")
+            };
+            assert!(text.contains(word), "{text}");
+        }
+        for (request, word) in [(request(1 << 61), "beyond"), (Request { period: Some(0), ..request(0) }, "period")] {
+            let Err(Error::InvalidArgument(text)) = plan(&request, &AGREED, &config) else {
+                panic!("{request:?} was not refused")
+            };
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn wires_grow_with_the_message_up_to_every_cap() {
+        let config = Config::default();
+        let mut last = 0;
+        for shift in 0..30 {
+            let wires = ring(1 << shift, &AGREED, &config).wires;
+            assert!(wires >= last && wires <= 16);
+            last = wires;
+        }
+        assert_eq!(last, 16);
+        let large = 1 << 29;
+        assert_eq!(ring(large, &Agreed { slot_tiles: 3, ..AGREED }, &config).wires, 3);
+        assert_eq!(ring(large, &AGREED, &Config { max_wires: 2, ..Config::default() }).wires, 2);
+        // Many rows, each of which has a block of chunk 0 alone, and rows that have several.
+        assert_eq!(ring(1, &AGREED, &config).wires, 1);
+        assert_eq!(ring(20_000, &Agreed { n: 16, ..AGREED }, &config).wires, 2);
+    }
+}

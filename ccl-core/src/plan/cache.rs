@@ -1,0 +1,142 @@
+//! A bounded cache of what was prepared for a request.
+//!
+//! A hit touches one set of four entries: no allocation, no lock. Which entries are cached is a matter of speed only
+//! and never of the plan, which is a pure function.
+
+use super::Request;
+
+const SETS: usize = 64;
+const WAYS: usize = 4;
+
+/// Most requests that a [`PlanCache`] holds.
+pub const CAPACITY: usize = SETS * WAYS;
+
+#[derive(Debug)]
+struct Entry<T> {
+    request: Request,
+    value: T,
+    used: u64,
+}
+
+/// Values by request, the least recently used of a set given up for a new one.
+#[derive(Debug)]
+pub struct PlanCache<T> {
+    entries: Box<[Option<Entry<T>>]>,
+    clock: u64,
+}
+
+impl<T> Default for PlanCache<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> PlanCache<T> {
+    /// An empty cache; all memory that it will ever use is allocated here.
+    pub fn new() -> Self {
+        Self { entries: (0..CAPACITY).map(|_| None).collect(), clock: 0 }
+    }
+
+    /// The set in which `request` may be.
+    fn set(request: &Request) -> usize {
+        let Request { count, dtype, op, order, period } = *request;
+        let kind = dtype as u64 | (op as u64) << 8 | (order as u64) << 16;
+        // Multiplication by an odd constant with mixed bits, the upper bits of which depend on all lower ones.
+        let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = mix(mix(mix(0, count), period.unwrap_or(0)), kind);
+        (hash >> 32) as usize % SETS * WAYS
+    }
+
+    /// What is cached for `request`.
+    #[inline]
+    pub fn get(&mut self, request: &Request) -> Option<&T> {
+        self.clock += 1;
+        let start = Self::set(request);
+        let entry = self.entries[start..start + WAYS].iter_mut().flatten().find(|e| e.request == *request)?;
+        entry.used = self.clock;
+        Some(&entry.value)
+    }
+
+    /// Caches `value` for `request`. Returns what had to go for it: the request's own old value, or that of another.
+    pub fn insert(&mut self, request: Request, value: T) -> Option<(Request, T)> {
+        self.clock += 1;
+        let start = Self::set(&request);
+        let set = &mut self.entries[start..start + WAYS];
+        let own = set.iter().position(|e| e.as_ref().is_some_and(|e| e.request == request));
+        // A free entry was used at time 0, before any other.
+        let oldest = || (0..WAYS).min_by_key(|way| set[*way].as_ref().map_or(0, |e| e.used)).unwrap_or(0);
+        let way = own.unwrap_or_else(oldest);
+        let old = set[way].replace(Entry { request, value, used: self.clock });
+        old.map(|entry| (entry.request, entry.value))
+    }
+
+    /// Everything that is cached.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().flatten().map(|e| &e.value)
+    }
+
+    /// Empties the cache and hands out what it held.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.entries.iter_mut().filter_map(Option::take).map(|e| e.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataType, Order, ReduceOp};
+
+    fn request(count: u64) -> Request {
+        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+    }
+
+    #[test]
+    fn every_field_of_a_request_counts() {
+        let mut cache = PlanCache::new();
+        let variants = [
+            request(1),
+            request(2),
+            Request { dtype: DataType::Float16, ..request(1) },
+            Request { op: ReduceOp::Max, ..request(1) },
+            Request { order: Order::Rank, ..request(1) },
+            Request { period: Some(1), ..request(1) },
+        ];
+        for (i, r) in variants.iter().enumerate() {
+            assert_eq!(cache.insert(*r, i), None);
+        }
+        for (i, r) in variants.iter().enumerate() {
+            assert_eq!(cache.get(r), Some(&i));
+        }
+        assert_eq!(cache.insert(variants[2], 9), Some((variants[2], 2)));
+        assert_eq!(cache.get(&variants[2]), Some(&9));
+        assert_eq!(cache.drain().count(), variants.len());
+        assert_eq!(cache.values().count(), 0);
+    }
+
+    #[test]
+    fn it_stays_bounded_hands_back_what_goes_and_keeps_what_is_used() {
+        let mut cache = PlanCache::new();
+        let mut gone = 0;
+        cache.insert(request(0), 0);
+        for count in 1..5000u64 {
+            if let Some((request, value)) = cache.insert(request(count), count) {
+                assert_eq!(request.count, value);
+                assert_ne!(value, 0, "the entry in constant use was given up");
+                gone += 1;
+            }
+            assert_eq!(cache.get(&request(0)), Some(&0));
+        }
+        let held = cache.values().count();
+        assert!(held <= CAPACITY && held > CAPACITY / 2, "{held}");
+        assert_eq!(gone, 5000 - held);
+    }
+
+    #[test]
+    fn common_sizes_spread_over_the_sets() {
+        let mut sets = std::collections::BTreeSet::new();
+        for count in (0..40).map(|shift| 1u64 << shift).chain((1..=64).map(|tokens| tokens * 7168)) {
+            sets.insert(PlanCache::<()>::set(&request(count)));
+        }
+        assert!(sets.len() > SETS / 2, "{}", sets.len());
+    }
+}

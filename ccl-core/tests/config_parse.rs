@@ -1,0 +1,107 @@
+//! Environment variables reach their fields, and nothing that is mistyped passes.
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use ccl_core::config::{Config, VARIABLES};
+use ccl_core::{Error, Result};
+
+fn one(name: &str, value: &str) -> Result<Config> {
+    Config::from_vars([(name.to_owned(), value.to_owned())])
+}
+
+#[test]
+fn every_variable_reaches_its_own_field_and_comes_back() {
+    let samples = [
+        ("CCLX_DEVICE", "soft"),
+        ("CCLX_ORDER", "rank"),
+        ("CCLX_TIMEOUT_MS", "250"),
+        ("CCLX_ON_ERROR", "log"),
+        ("CCLX_ALLOW_SHARED_DEVICE", "1"),
+        ("CCLX_STAGING_TILES", "7"),
+        ("CCLX_MAX_WIRES", "3"),
+        ("CCLX_GRANULE", "16"),
+        ("CCLX_EVENTS", "regular"),
+        ("CCL_TOPO_P2P_ACCESS", "0"),
+        ("CCL_KVS_CONNECTION_TIMEOUT", "5"),
+        ("CCL_LOG_LEVEL", "debug"),
+        ("CCL_LOG_FILE", "a/file"),
+        ("LOCAL_RANK", "2"),
+        ("LOCAL_WORLD_SIZE", "4"),
+    ];
+    let only = ["CCLX_CHECK", "CCL_ALLREDUCE", "CCL_ZE_IPC_EXCHANGE"];
+    assert_eq!(samples.len() + only.len(), VARIABLES.len());
+    let defaults = Config::default();
+    for (name, text) in samples {
+        let config = one(name, text).unwrap();
+        for variable in VARIABLES {
+            let expected = if variable.name == name { Some(text.to_owned()) } else { variable.value(&defaults) };
+            assert_eq!(variable.value(&config), expected, "{name} seen through {}", variable.name);
+        }
+        let alike = VARIABLES.iter().find(|v| v.name == name).unwrap().alike;
+        assert_eq!(config.hash() != defaults.hash(), alike, "{name}");
+    }
+    for variable in VARIABLES.iter().filter(|v| v.value(&defaults).is_some()) {
+        let text = variable.value(&defaults).unwrap();
+        assert_eq!(one(variable.name, &text).unwrap(), defaults, "the default of {} as a value", variable.name);
+    }
+}
+
+#[test]
+fn a_bad_value_is_an_error_that_names_variable_value_and_what_is_accepted() {
+    for (name, value, accepted) in [
+        ("CCLX_DEVICE", "Soft", "auto|soft|intel"),
+        ("CCLX_DEVICE", "", "auto|soft|intel"),
+        ("CCLX_TIMEOUT_MS", "-1", "from 1 to"),
+        ("CCLX_TIMEOUT_MS", "+5", "from 1 to"),
+        ("CCLX_TIMEOUT_MS", "0", "from 1 to"),
+        ("CCLX_TIMEOUT_MS", "99999999999", "from 1 to"),
+        ("CCLX_STAGING_TILES", "0", "from 1 to 65536"),
+        ("CCLX_MAX_WIRES", "65", "from 1 to 64"),
+        ("CCLX_MAX_WIRES", "", "from 1 to 64"),
+        ("CCLX_GRANULE", "32", "0|8|16|64"),
+        ("CCLX_GRANULE", "08", "0|8|16|64"),
+        ("CCL_TOPO_P2P_ACCESS", "yes", "0|1"),
+        ("CCL_ALLREDUCE", "rign", "ring"),
+        ("CCL_LOG_FILE", "", "a text"),
+        ("LOCAL_RANK", " 1", "from 0 to"),
+    ] {
+        let Err(Error::InvalidArgument(text)) = one(name, value) else { panic!("{name}='{value}' was accepted") };
+        assert!(text.contains(&format!("{name}='{value}'")) && text.contains(accepted), "{text}");
+    }
+}
+
+#[test]
+fn what_is_known_but_not_there_is_refused_by_name() {
+    for (name, value) in [
+        ("CCLX_CHECK", "global"),
+        ("CCL_ALLREDUCE", "topo"),
+        ("CCL_ZE_IPC_EXCHANGE", "pidfd"),
+        ("CCL_ZE_IPC_EXCHANGE", "drmfd"),
+    ] {
+        let Err(Error::NotImplemented(text)) = one(name, value) else { panic!("{name}={value} was accepted") };
+        assert!(text.contains(&format!("{name}={value}")), "{text}");
+    }
+}
+
+#[test]
+fn unknown_names_are_an_error_listed_or_none_of_ours() {
+    let Err(Error::InvalidArgument(text)) = one("CCLX_ODRER", "ring") else { panic!("a typo was silent") };
+    assert!(text.contains("CCLX_ODRER") && text.contains("CCLX_ORDER"), "{text}");
+    let vars = [("CCL_WORKER_COUNT", "4"), ("CCLOUD", "1"), ("CCL_ATL_TRANSPORT", "mpi"), ("HOME", "")];
+    let config = Config::from_vars(vars.map(|(n, v)| (n.to_owned(), v.to_owned()))).unwrap();
+    assert_eq!(config.ignored(), ["CCL_ATL_TRANSPORT", "CCL_WORKER_COUNT"]);
+    assert_eq!(config.hash(), Config::default().hash());
+}
+
+#[test]
+fn a_lookup_is_asked_for_the_table() {
+    let config = Config::from_lookup(|name| (name == "CCLX_GRANULE").then(|| "64".into())).unwrap();
+    assert_eq!(config, Config { granule: 64, ..Config::default() });
+}
+
+#[test]
+fn default_staging_of_8_ranks_is_moderate() {
+    for form in ccl_core::protocol::LineForm::ALL {
+        let bytes = ccl_core::protocol::staging_bytes(8, form, Config::default().staging_tiles as usize);
+        assert!(bytes < 32 << 20, "{bytes}");
+    }
+}
