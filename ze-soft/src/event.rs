@@ -1,0 +1,228 @@
+//! Events.
+//!
+//! A regular event is a cell of its pool's memory, which other processes may have mapped. A counter-based event holds
+//! no state of its own: it names a point of the counter of the in-order list that was last told to signal it. One that
+//! no list was told to signal counts as complete, as in Intel's driver.
+
+mod counter;
+mod entry_counted;
+mod entry_regular;
+mod pool;
+mod shared;
+
+pub(crate) use counter::{Counter, Epoch, Point};
+
+use crate::exec::{Source, SourceCell};
+use crate::handle::{self, Object};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use pool::{Cell, Pool};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SCOPES: u32 = ZE_EVENT_SCOPE_FLAG_SUBDEVICE | ZE_EVENT_SCOPE_FLAG_DEVICE | ZE_EVENT_SCOPE_FLAG_HOST;
+
+/// Start and end of a command on the devices' clock.
+#[derive(Default)]
+struct Stamps {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+/// An event.
+pub(crate) struct Event {
+    kind: EventKind,
+    signal_scope: ze_event_scope_flags_t,
+    wait_scope: ze_event_scope_flags_t,
+    stamped: bool,
+    /// The handle of its pool, null for none.
+    pool: usize,
+}
+
+enum EventKind {
+    Regular {
+        cell: NonNull<Cell>,
+        /// What will have signalled it, if that was appended in this process.
+        source: SourceCell,
+        /// Keeps `cell` mapped.
+        _memory: Arc<Pool>,
+    },
+    Counted {
+        flags: ze_event_counter_based_flags_t,
+        point: Mutex<Option<Point>>,
+        stamps: Stamps,
+        opened: bool,
+    },
+}
+
+// SAFETY: `cell` points to atomics in memory that `_memory` keeps mapped; all else is sharable.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Object for Event {
+    const MAGIC: u64 = 0x5a45_534f_4556_5431;
+}
+
+impl Event {
+    fn cell(&self) -> Option<&Cell> {
+        match &self.kind {
+            // SAFETY: the pool found the cell inside its mapping, which `_memory` keeps.
+            EventKind::Regular { cell, .. } => Some(unsafe { cell.as_ref() }),
+            EventKind::Counted { .. } => None,
+        }
+    }
+
+    /// Whether it is signalled, or counter-based and complete; if so, all that was written before is seen.
+    pub(crate) fn is_signalled(&self) -> bool {
+        match &self.kind {
+            EventKind::Regular { .. } => self.cell().is_some_and(Cell::is_signalled),
+            EventKind::Counted { point, .. } => point.lock().as_ref().is_none_or(Point::reached),
+        }
+    }
+
+    /// What will have signalled it, as far as that is known.
+    pub(crate) fn source(&self) -> Option<Source> {
+        match &self.kind {
+            EventKind::Regular { source, .. } => source.get(),
+            EventKind::Counted { point, .. } => point.lock().as_ref().and_then(Point::source),
+        }
+    }
+
+    /// Notes what will have signalled a regular event.
+    pub(crate) fn expect(&self, expected: Option<Source>) {
+        if let EventKind::Regular { source, .. } = &self.kind {
+            source.set(expected);
+        }
+    }
+
+    /// Whether it takes a command's times.
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.stamped
+    }
+
+    /// Takes a command's times.
+    pub(crate) fn stamp(&self, (start, end): (u64, u64)) {
+        let stamps = match &self.kind {
+            EventKind::Counted { stamps, .. } => stamps,
+            EventKind::Regular { .. } => match self.cell() {
+                Some(cell) => &cell.stamps,
+                None => return,
+            },
+        };
+        // The signal that follows publishes them.
+        stamps.start.store(start, Ordering::Relaxed);
+        stamps.end.store(end, Ordering::Relaxed);
+    }
+
+    /// Signals a regular event, as a command's last act.
+    pub(crate) fn signal(&self, times: Option<(u64, u64)>) {
+        if let Some(times) = times {
+            self.stamp(times);
+        }
+        if let Some(cell) = self.cell() {
+            cell.set();
+        }
+    }
+
+    /// Resets a regular event.
+    pub(crate) fn reset(&self) {
+        if let Some(cell) = self.cell() {
+            cell.clear();
+        }
+    }
+
+    /// The flags of a counter-based event.
+    pub(crate) fn counted(&self) -> Option<ze_event_counter_based_flags_t> {
+        match &self.kind {
+            EventKind::Regular { .. } => None,
+            EventKind::Counted { flags, .. } => Some(*flags),
+        }
+    }
+
+    /// What a counter-based event stands for now.
+    pub(crate) fn point(&self) -> Option<Point> {
+        match &self.kind {
+            EventKind::Regular { .. } => None,
+            EventKind::Counted { point, .. } => point.lock().clone(),
+        }
+    }
+
+    /// Makes a counter-based event stand for something else.
+    pub(crate) fn aim(&self, at: Point) {
+        if let EventKind::Counted { point, .. } = &self.kind {
+            let before = point.lock().replace(at);
+            // It may be the last to hold a counter, whose end takes other locks.
+            drop(before);
+        }
+    }
+
+    fn regular(pool: &Arc<Pool>, owner: usize, desc: &ze_event_desc_t) -> Result<Self, ze_result_t> {
+        let cell = pool.claim(desc.index)?;
+        Ok(Self {
+            kind: EventKind::Regular { cell, source: SourceCell::default(), _memory: pool.clone() },
+            signal_scope: desc.signal,
+            wait_scope: desc.wait,
+            stamped: pool.is_stamped(),
+            pool: owner,
+        })
+    }
+
+    fn new_counted(
+        flags: ze_event_counter_based_flags_t,
+        scopes: (ze_event_scope_flags_t, ze_event_scope_flags_t),
+        opened: Option<Option<Point>>,
+        pool: usize,
+    ) -> Self {
+        let stamped =
+            flags & (ZE_EVENT_COUNTER_BASED_FLAG_DEVICE_TIMESTAMP | ZE_EVENT_COUNTER_BASED_FLAG_HOST_TIMESTAMP) != 0;
+        let is_opened = opened.is_some();
+        Self {
+            kind: EventKind::Counted {
+                flags,
+                point: Mutex::new(opened.flatten()),
+                stamps: Stamps::default(),
+                opened: is_opened,
+            },
+            signal_scope: scopes.0,
+            wait_scope: scopes.1,
+            stamped,
+            pool,
+        }
+    }
+
+    /// The times of the command that signalled it.
+    fn times(&self) -> Result<ze_kernel_timestamp_data_t, ze_result_t> {
+        if !self.stamped {
+            return Err(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT);
+        }
+        if !self.is_signalled() {
+            return Err(ZE_RESULT_NOT_READY);
+        }
+        let stamps = match &self.kind {
+            EventKind::Counted { stamps, .. } => stamps,
+            EventKind::Regular { .. } => {
+                &self.cell().ok_or(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT)?.stamps
+            }
+        };
+        Ok(ze_kernel_timestamp_data_t {
+            kernelStart: stamps.start.load(Ordering::Relaxed),
+            kernelEnd: stamps.end.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// The event of a handle that must be one.
+pub(crate) fn get<'a>(event: ze_event_handle_t) -> Result<&'a Arc<Event>, ze_result_t> {
+    handle::get::<Event, _>(event).map_err(|error| match error {
+        ZE_RESULT_ERROR_UNINITIALIZED => ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT,
+        error => error,
+    })
+}
+
+/// The address of this module's entry point called `name`.
+pub(crate) fn resolve(name: &[u8]) -> Option<*const c_void> {
+    entry_regular::resolve(name).or_else(|| entry_counted::resolve(name)).or_else(|| pool::resolve(name))
+}

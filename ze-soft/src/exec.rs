@@ -1,0 +1,283 @@
+//! Executors: one for each queue ordinal of each device.
+//!
+//! An executor runs the commands of all lists and queues of its ordinal one at a time, in the order they were issued,
+//! and passes over a list whose next command waits for something that isn't there yet. Whoever holds `running` runs
+//! commands: the executor's own thread ([`thread`]), or a host thread that waits for them anyway ([`wait`]). The lock
+//! on `state` is only ever held for a few memory accesses, never while a command runs, so that appends and waits with
+//! a timeout can't be held up by a long kernel.
+
+mod lanes;
+mod thread;
+mod wait;
+
+pub(crate) use lanes::{LaneId, Progress, Run, Work};
+pub(crate) use wait::wait;
+
+use crate::device::timestamp;
+use crate::error::fail;
+use crate::fault;
+use crate::op::Command;
+use lanes::{Picked, State};
+use level_zero_sys::{ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The first ordinals of a device run kernels; those after them only copy.
+const COMPUTE_ORDINALS: u32 = 2;
+
+/// All executors, so that a wait can find the one that will end it, and a signal the ones that wait for it.
+static EXECUTORS: [OnceLock<Arc<Executor>>; 1024] = [const { OnceLock::new() }; 1024];
+static EXECUTOR_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Who runs a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runner {
+    /// The executor's own thread.
+    Thread,
+    /// A thread of the program, inside a wait.
+    Host,
+}
+
+/// What came of an attempt to run a command.
+enum Outcome {
+    /// A command ran.
+    Ran,
+    /// Somebody else is running one.
+    Busy,
+    /// Every candidate waits; for the oldest it is known or not what will end its wait.
+    Blocked(Option<Source>),
+    /// There is no candidate.
+    Empty,
+}
+
+/// Something that will happen when an executor has run the command of a ticket. Its word is 0 for "unknown", else 16
+/// bits of executor number plus one over 48 bits of ticket: one word, so that it can be kept in an atomic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source(u64);
+
+const TICKET_BITS: u32 = 48;
+
+impl Source {
+    fn executor(self) -> Option<&'static Arc<Executor>> {
+        EXECUTORS.get(usize::try_from((self.0 >> TICKET_BITS).checked_sub(1)?).ok()?)?.get()
+    }
+
+    fn ticket(self) -> u64 {
+        self.0 & ((1 << TICKET_BITS) - 1)
+    }
+}
+
+/// A [`Source`] that changes.
+#[derive(Default)]
+pub(crate) struct SourceCell(AtomicU64);
+
+impl SourceCell {
+    pub(crate) fn set(&self, source: Option<Source>) {
+        self.0.store(source.map_or(0, |source| source.0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<Source> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            word => Some(Source(word)),
+        }
+    }
+}
+
+/// What the submitter learns about what it submitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Receipt {
+    /// What will have run it.
+    pub(crate) source: Option<Source>,
+    /// How many items its lane has been given, this one included.
+    pub(crate) position: u64,
+}
+
+/// The executor of one (device, queue ordinal).
+pub(crate) struct Executor {
+    device: u32,
+    ordinal: u32,
+    /// Its place in [`EXECUTORS`], unless that is full.
+    number: Option<u64>,
+    threaded: AtomicBool,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Held while a command runs. Only ever tried, never waited for.
+    running: Mutex<()>,
+    /// Items submitted and not finished.
+    pending: AtomicUsize,
+    /// Commands run by host threads, for the thread to see that it isn't needed.
+    host_runs: AtomicU64,
+    /// How the thread sleeps (the constants in [`thread`]); written under `state`.
+    sleep: AtomicU8,
+}
+
+impl Executor {
+    /// An executor; its thread starts with the first submission.
+    pub(crate) fn new(device: u32, ordinal: u32) -> Arc<Self> {
+        let place = EXECUTOR_COUNT.fetch_add(1, Ordering::Relaxed);
+        let slot = EXECUTORS.get(place);
+        let executor = Arc::new(Self {
+            device,
+            ordinal,
+            number: slot.is_some().then_some(place as u64),
+            threaded: AtomicBool::new(false),
+            state: Mutex::new(State::default()),
+            wake: Condvar::new(),
+            running: Mutex::new(()),
+            pending: AtomicUsize::new(0),
+            host_runs: AtomicU64::new(0),
+            sleep: AtomicU8::new(thread::AWAKE),
+        });
+        if let Some(slot) = slot {
+            // The place was this call's alone, so it was empty.
+            let _ = slot.set(executor.clone());
+        }
+        executor
+    }
+
+    /// Whether kernels may be appended to lists of this ordinal.
+    pub(crate) fn computes(&self) -> bool {
+        self.ordinal < COMPUTE_ORDINALS
+    }
+
+    /// The device's index.
+    pub(crate) fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The queue ordinal.
+    pub(crate) fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// Whether everything that was submitted has finished.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) == 0
+    }
+
+    /// A new lane: items of one lane run in order. It lives until [`Self::close_lane`].
+    pub(crate) fn open_lane(&self) -> (LaneId, Arc<Progress>) {
+        self.state.lock().open_lane()
+    }
+
+    /// Ends a lane once what it was given has run.
+    pub(crate) fn close_lane(&self, lane: LaneId) {
+        self.state.lock().close_lane(lane);
+    }
+
+    /// Makes sure that the thread runs; to be called before a submission.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), ze_result_t> {
+        if self.threaded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _once = self.state.lock();
+        if !self.threaded.load(Ordering::Relaxed) {
+            thread::start(self.clone()).map_err(|error| {
+                let text = format!("no thread for queue group {} of device {}: {error}", self.ordinal, self.device);
+                fail(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, text)
+            })?;
+            self.threaded.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Submits to a lane.
+    pub(crate) fn submit(&self, lane: LaneId, work: Work) -> Receipt {
+        self.push(|state| state.push(lane, work))
+    }
+
+    /// Submits what has no lane of its own: it is ordered only by what it waits for.
+    pub(crate) fn submit_alone(&self, work: Work) -> Receipt {
+        self.push(|state| state.push_alone(work))
+    }
+
+    fn push(&self, push: impl FnOnce(&mut State) -> (u64, u64)) -> Receipt {
+        let mut state = self.state.lock();
+        let (ticket, position) = push(&mut state);
+        self.pending.fetch_add(1, Ordering::SeqCst);
+        let asleep = self.sleep.load(Ordering::Relaxed) == thread::LONG;
+        drop(state);
+        if asleep {
+            self.wake.notify_one();
+        }
+        Receipt { source: self.source(ticket), position }
+    }
+
+    fn source(&self, ticket: u64) -> Option<Source> {
+        self.number.map(|number| Source((number + 1) << TICKET_BITS | ticket))
+    }
+
+    /// Wakes the thread if it sleeps, in this way at least, while there is something to do.
+    fn kick(&self, least: u8) {
+        if self.pending.load(Ordering::SeqCst) != 0 && self.sleep.load(Ordering::SeqCst) >= least {
+            self.state.lock().kicked = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Runs the oldest command that can run and whose ticket is at most `limit`.
+    fn run_one(&self, limit: u64, runner: Runner) -> Outcome {
+        if self.pending.load(Ordering::SeqCst) == 0 {
+            return Outcome::Empty;
+        }
+        let Some(_running) = self.running.try_lock() else { return Outcome::Busy };
+        let seed = fault::reorder_seed(self.device, self.ordinal);
+        let (lane, picked) = match self.state.lock().pick(limit, seed) {
+            Ok(picked) => picked,
+            Err(outcome) => return outcome,
+        };
+        if runner == Runner::Host {
+            self.host_runs.fetch_add(1, Ordering::Relaxed);
+        }
+        let step = match &picked {
+            Picked::Command(command, position) => {
+                self.execute(command, *position);
+                false
+            }
+            Picked::Step { recording, at, count } => {
+                if let Some(command) = recording.commands.get(*at) {
+                    self.execute(command, *count);
+                }
+                true
+            }
+        };
+        let (finished, over) = self.state.lock().finish(lane, step);
+        drop(over);
+        if finished {
+            self.pending.fetch_sub(1, Ordering::SeqCst);
+        }
+        Outcome::Ran
+    }
+
+    fn execute(&self, command: &Command, count: u64) {
+        let delay = fault::queue_delay(self.device, self.ordinal);
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        let start = command.stamped().then(timestamp);
+        command.op.run();
+        let Some(signal) = &command.signal else { return };
+        if fault::lose_signal(self.device, self.ordinal) {
+            return;
+        }
+        signal.deliver(count, start.map(|start| (start, timestamp())));
+        kick_others(Some(self));
+    }
+}
+
+/// Tells the executors that sleep on something unfinished that an event has changed.
+pub(crate) fn kick_all() {
+    kick_others(None);
+}
+
+fn kick_others(except: Option<&Executor>) {
+    let count = EXECUTOR_COUNT.load(Ordering::Relaxed);
+    for executor in EXECUTORS.iter().take(count).filter_map(OnceLock::get) {
+        if !except.is_some_and(|except| std::ptr::eq(except, executor.as_ref())) {
+            // A thread in short ticks sees it soon enough; waking it would cost the signaller a system call.
+            executor.kick(thread::LONG);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What an executor has to do: lanes of items, each lane in order.
+//!
+//! An immediate command list is one lane for its life. Each run of a regular list on a queue is a lane of its own: so
+//! that a list that waits doesn't hold up the queue's other lists, one of which may be what it waits for.
+
+use super::{Outcome, Source};
+use crate::list::{Chain, Recording};
+use crate::op::Command;
+use crate::queue::Flow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A lane of one executor.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneId(usize);
+
+/// How far a lane has come.
+#[derive(Default)]
+pub(crate) struct Progress {
+    submitted: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// How many items were submitted.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the first `count` items have run; if so, what they wrote is seen.
+    pub(crate) fn reached(&self, count: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= count
+    }
+}
+
+/// What a lane is given.
+#[expect(clippy::large_enum_variant, reason = "commands lie in the lane's ring: no allocation per command")]
+pub(crate) enum Work {
+    /// One command.
+    Command(Command),
+    /// A closed list, to be executed once.
+    Run(Run),
+}
+
+/// One execution of a closed list.
+pub(crate) struct Run {
+    /// The list's commands.
+    pub(crate) recording: Arc<Recording>,
+    /// Which execution of these commands this is, from 1.
+    pub(crate) repetition: u64,
+    /// The list's executions, and which of them this is, from 1: they don't overtake each other.
+    pub(crate) chain: (Arc<Chain>, u64),
+    /// The queue it was submitted to, and its number there, from 1.
+    pub(crate) flow: Option<(Arc<Flow>, u64)>,
+    /// What the waits that were left open when the list was recorded wait for, as of this submission.
+    pub(crate) targets: Vec<u64>,
+    /// The next command.
+    pub(crate) at: usize,
+}
+
+impl Run {
+    fn blocked(&self) -> Option<Option<Source>> {
+        let (chain, number) = &self.chain;
+        if self.at == 0 && !chain.reached(number - 1) {
+            return Some(None);
+        }
+        let command = self.recording.commands.get(self.at)?;
+        if let Some((flow, number)) = &self.flow
+            && command.is_full_barrier()
+            && !flow.reached(number - 1)
+        {
+            return Some(None);
+        }
+        command.waits.blocked(&self.targets)
+    }
+}
+
+struct Item {
+    ticket: u64,
+    position: u64,
+    work: Work,
+}
+
+impl Item {
+    /// What it waits for, as far as that is known.
+    fn blocked(&self) -> Option<Option<Source>> {
+        match &self.work {
+            Work::Command(command) => command.waits.blocked(&[]),
+            Work::Run(run) => run.blocked(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Lane {
+    items: VecDeque<Item>,
+    submitted: u64,
+    progress: Option<Arc<Progress>>,
+    /// It is in `State::live`.
+    live: bool,
+    /// A command taken out of it is running.
+    running: bool,
+    closed: bool,
+}
+
+/// What was chosen to run.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of whoever runs it")]
+pub(super) enum Picked {
+    /// A command, and its place in its lane.
+    Command(Command, u64),
+    /// The command at `at` of a list, if it has that many, and what its counter becomes.
+    Step { recording: Arc<Recording>, at: usize, count: u64 },
+}
+
+/// The lanes, and what the thread and the submitters tell each other.
+#[derive(Default)]
+pub(super) struct State {
+    lanes: Vec<Lane>,
+    free: Vec<usize>,
+    /// Lanes with something to run.
+    live: Vec<usize>,
+    /// The newest ticket given out.
+    pub(super) ticket: u64,
+    pub(super) kicked: bool,
+}
+
+impl State {
+    fn vacant(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.lanes.push(Lane::default());
+            self.lanes.len() - 1
+        })
+    }
+
+    pub(super) fn open_lane(&mut self) -> (LaneId, Arc<Progress>) {
+        let id = self.vacant();
+        let progress = Arc::new(Progress::default());
+        let lane = &mut self.lanes[id];
+        lane.progress = Some(progress.clone());
+        lane.submitted = 0;
+        lane.closed = false;
+        (LaneId(id), progress)
+    }
+
+    pub(super) fn close_lane(&mut self, LaneId(id): LaneId) {
+        self.lanes[id].closed = true;
+        self.retire(id);
+    }
+
+    pub(super) fn push(&mut self, LaneId(id): LaneId, work: Work) -> (u64, u64) {
+        self.ticket += 1;
+        let lane = &mut self.lanes[id];
+        lane.submitted += 1;
+        if let Some(progress) = &lane.progress {
+            progress.submitted.store(lane.submitted, Ordering::Relaxed);
+        }
+        lane.items.push_back(Item { ticket: self.ticket, position: lane.submitted, work });
+        if !lane.live {
+            lane.live = true;
+            self.live.push(id);
+        }
+        (self.ticket, lane.submitted)
+    }
+
+    pub(super) fn push_alone(&mut self, work: Work) -> (u64, u64) {
+        let id = self.vacant();
+        let lane = &mut self.lanes[id];
+        lane.submitted = 0;
+        lane.closed = true;
+        self.push(LaneId(id), work)
+    }
+
+    /// Takes the next command to run. With a seed it is any of those that may run, else the oldest.
+    pub(super) fn pick(&mut self, limit: u64, seed: u64) -> Result<(LaneId, Picked), Outcome> {
+        let mut best: Option<(u64, usize)> = None;
+        let mut waiting: Option<(u64, Option<Source>)> = None;
+        let mut ready = 0;
+        for &id in &self.live {
+            let Some(head) = self.lanes[id].items.front() else { continue };
+            let older = best.is_none_or(|(ticket, _)| head.ticket < ticket);
+            if head.ticket > limit || (seed == 0 && !older) {
+                continue;
+            }
+            if let Some(source) = head.blocked() {
+                if waiting.is_none_or(|(ticket, _)| head.ticket < ticket) {
+                    waiting = Some((head.ticket, source));
+                }
+                continue;
+            }
+            ready += 1;
+            // Of k that are ready each ends up chosen with probability 1/k.
+            if seed == 0 || scramble(seed ^ self.ticket ^ head.ticket << 20).is_multiple_of(ready) {
+                best = Some((head.ticket, id));
+            }
+        }
+        let Some((_, id)) = best else {
+            return Err(waiting.map_or(Outcome::Empty, |(_, source)| Outcome::Blocked(source)));
+        };
+        let lane = &mut self.lanes[id];
+        lane.running = true;
+        let picked = match lane.items.front() {
+            Some(Item { work: Work::Run(run), .. }) => {
+                let count = run.recording.epoch.count(run.repetition, run.at);
+                Picked::Step { recording: run.recording.clone(), at: run.at, count }
+            }
+            _ => match lane.items.pop_front() {
+                Some(Item { work: Work::Command(command), position, .. }) => Picked::Command(command, position),
+                _ => return Err(Outcome::Empty),
+            },
+        };
+        Ok((LaneId(id), picked))
+    }
+
+    /// Notes that what [`Self::pick`] took has run; `step` if it was a command of a run. Says whether that finished an
+    /// item, and gives back a finished run, for the caller to drop when it no longer holds the lock.
+    pub(super) fn finish(&mut self, LaneId(id): LaneId, step: bool) -> (bool, Option<Work>) {
+        let lane = &mut self.lanes[id];
+        lane.running = false;
+        let mut over = None;
+        if step {
+            // A run stays at the front of its lane until its last command has run.
+            let Some(Item { work: Work::Run(run), .. }) = lane.items.front_mut() else { return (false, None) };
+            run.at += 1;
+            if run.at < run.recording.commands.len() {
+                return (false, None);
+            }
+            let (chain, number) = &run.chain;
+            chain.complete(*number);
+            if let Some((flow, number)) = &run.flow {
+                flow.complete(*number);
+            }
+            over = lane.items.pop_front().map(|item| item.work);
+        }
+        if let Some(progress) = &lane.progress {
+            // Only whoever holds the executor's `running` counts, so this isn't a race.
+            progress.done.store(progress.done.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+        self.retire(id);
+        (true, over)
+    }
+
+    /// Takes a lane without items off the live ones, and frees it if its list is gone.
+    fn retire(&mut self, id: usize) {
+        let lane = &mut self.lanes[id];
+        if lane.running || !lane.items.is_empty() {
+            return;
+        }
+        if lane.live {
+            lane.live = false;
+            self.live.retain(|&live| live != id);
+        }
+        if lane.closed {
+            lane.progress = None;
+            self.free.push(id);
+        }
+    }
+}
+
+fn scramble(mut word: u64) -> u64 {
+    // splitmix64's finaliser: neighbouring tickets give unrelated choices.
+    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}

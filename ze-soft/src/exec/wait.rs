@@ -1,0 +1,110 @@
+//! Waiting on the host.
+
+use super::thread::SHORT;
+use super::{EXECUTOR_COUNT, EXECUTORS, Outcome, Runner, Source};
+use level_zero_sys::{ZE_RESULT_NOT_READY, ZE_RESULT_SUCCESS, ze_result_t};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How many executors a chain of waits is followed through.
+const CHAIN: usize = 8;
+/// How often a waiter looks before it lets others have the processor, and then before it sleeps.
+const SPINS: u32 = 500;
+const YIELDS: u32 = 50;
+const FIRST_SLEEP: Duration = Duration::from_micros(10);
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+/// Stands for a deadline that the clock can't express.
+const FAR: Duration = Duration::from_secs(1 << 32);
+
+/// Waits until `ready`, at most `timeout` nanoseconds; `u64::MAX` is for ever, 0 only looks. A wait for ever runs the
+/// commands itself that lead to `source`, so that a lone caller pays no thread switch. A wait with a timeout doesn't:
+/// it couldn't stop a long one at its deadline.
+pub(crate) fn wait(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
+    if ready() {
+        return ZE_RESULT_SUCCESS;
+    }
+    match timeout {
+        0 => ZE_RESULT_NOT_READY,
+        u64::MAX => drain(ready, source),
+        _ => wait_until(Duration::from_nanos(timeout), ready),
+    }
+}
+
+fn drain(ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
+    let mut pause = Pause::default();
+    loop {
+        if help(source()) {
+            pause = Pause::default();
+        } else {
+            pause.pause(LONGEST_SLEEP);
+        }
+        if ready() {
+            return ZE_RESULT_SUCCESS;
+        }
+    }
+}
+
+/// Runs one command that leads to `source`. Nothing issued after that: it might wait for what the caller does once its
+/// own wait is over.
+fn help(mut source: Option<Source>) -> bool {
+    for _ in 0..CHAIN {
+        let Some((executor, ticket)) = source.and_then(|source| Some((source.executor()?, source.ticket()))) else {
+            return false;
+        };
+        match executor.run_one(ticket, Runner::Host) {
+            Outcome::Ran => return true,
+            Outcome::Blocked(next) => source = next,
+            Outcome::Busy | Outcome::Empty => return false,
+        }
+    }
+    false
+}
+
+fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
+    let start = Instant::now();
+    let deadline = start.checked_add(timeout).unwrap_or_else(|| start + FAR);
+    let mut pause = Pause::default();
+    let mut kicked = false;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if ready() {
+            return ZE_RESULT_SUCCESS;
+        }
+        if left.is_zero() {
+            return ZE_RESULT_NOT_READY;
+        }
+        if !pause.spinning() && !kicked {
+            // The threads must do it, and now: they may be in the middle of a tick.
+            for executor in EXECUTORS.iter().take(EXECUTOR_COUNT.load(Ordering::Relaxed)).filter_map(OnceLock::get) {
+                executor.kick(SHORT);
+            }
+            kicked = true;
+        }
+        pause.pause(left);
+    }
+}
+
+/// Pauses that grow: spinning, then yielding, then sleeping.
+#[derive(Default)]
+struct Pause {
+    turns: u32,
+}
+
+impl Pause {
+    fn spinning(&self) -> bool {
+        self.turns < SPINS
+    }
+
+    fn pause(&mut self, longest: Duration) {
+        self.turns = self.turns.saturating_add(1);
+        match self.turns {
+            0..=SPINS => std::hint::spin_loop(),
+            turns if turns <= SPINS + YIELDS => std::thread::yield_now(),
+            turns => {
+                let sleep = FIRST_SLEEP * (1 << (turns - SPINS - YIELDS).min(5));
+                std::thread::sleep(sleep.min(LONGEST_SLEEP).min(longest));
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The entry points of kernels.
+
+use super::{Kernel, check_group_size};
+use crate::abi::{bytes, chain, input, output, run};
+use crate::config;
+use crate::device::MAX_GROUP_SIZE;
+use crate::entry::entry_points;
+use crate::error::fail;
+use crate::ext;
+use crate::handle::{export, get, take};
+use crate::module::{Module, hex};
+use level_zero_sys::*;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+
+/// What a group is suggested to have where the global size allows it.
+const SUGGESTED_GROUP_SIZE: u32 = 256;
+
+unsafe extern "C" fn zeKernelCreate(
+    hModule: ze_module_handle_t,
+    desc: *const ze_kernel_desc_t,
+    phKernel: *mut ze_kernel_handle_t,
+) -> ze_result_t {
+    run(|| {
+        let module = get::<Module, _>(hModule)?;
+        // SAFETY: the specification's promise.
+        let (desc, kernel) = unsafe { (input(desc)?, output(phKernel)?) };
+        if desc.flags & !(ZE_KERNEL_FLAG_FORCE_RESIDENCY | ZE_KERNEL_FLAG_EXPLICIT_RESIDENCY) != 0 {
+            return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
+        }
+        if desc.pKernelName.is_null() {
+            return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+        }
+        // SAFETY: a pointer that isn't null is a C string.
+        let name = unsafe { CStr::from_ptr(desc.pKernelName) };
+        let text = name.to_string_lossy();
+        let refuse = |why: &str| {
+            let module = hex(&module.hash);
+            fail(ZE_RESULT_ERROR_INVALID_KERNEL_NAME, format!("kernel {text} {why} the module with sha256 {module}"))
+        };
+        if !module.has(&text) {
+            return Err(refuse("is not in"));
+        }
+        let native = ext::native(&module.hash, &text).ok_or_else(|| refuse("is not registered for"))?;
+        *kernel = export(Arc::new(Kernel::new(name.to_owned(), module.hash, native)));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelDestroy(hKernel: ze_kernel_handle_t) -> ze_result_t {
+    // Launches keep what they need of it.
+    run(|| take::<Kernel, _>(hKernel).map(drop))
+}
+
+unsafe extern "C" fn zeKernelSetGroupSize(
+    hKernel: ze_kernel_handle_t,
+    groupSizeX: u32,
+    groupSizeY: u32,
+    groupSizeZ: u32,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        let size = [groupSizeX, groupSizeY, groupSizeZ];
+        check_group_size(size)?;
+        kernel.state.lock().group_size = size;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelSuggestGroupSize(
+    hKernel: ze_kernel_handle_t,
+    globalSizeX: u32,
+    globalSizeY: u32,
+    globalSizeZ: u32,
+    groupSizeX: *mut u32,
+    groupSizeY: *mut u32,
+    groupSizeZ: *mut u32,
+) -> ze_result_t {
+    run(|| {
+        get::<Kernel, _>(hKernel)?;
+        if globalSizeX == 0 || globalSizeY == 0 || globalSizeZ == 0 {
+            return Err(ZE_RESULT_ERROR_INVALID_GLOBAL_WIDTH_DIMENSION);
+        }
+        // SAFETY: the specification's promise; each is written while no other reference to it lives.
+        unsafe {
+            // The largest power of two that divides the size, so that no group is part empty.
+            *output(groupSizeX)? = (1 << globalSizeX.trailing_zeros()).min(SUGGESTED_GROUP_SIZE);
+            *output(groupSizeY)? = 1;
+            *output(groupSizeZ)? = 1;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelSuggestMaxCooperativeGroupCount(
+    hKernel: ze_kernel_handle_t,
+    totalGroupCount: *mut u32,
+) -> ze_result_t {
+    run(|| {
+        get::<Kernel, _>(hKernel)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(totalGroupCount) }? = config::get().compute_units;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelSetArgumentValue(
+    hKernel: ze_kernel_handle_t,
+    argIndex: u32,
+    argSize: usize,
+    pArgValue: *const c_void,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        let name = || kernel.name.to_string_lossy();
+        let Some(&argument) = kernel.native.arguments.get(argIndex as usize) else {
+            let count = kernel.native.arguments.len();
+            return Err(fail(
+                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX,
+                format!("kernel {} has {count} arguments, none with index {argIndex}", name()),
+            ));
+        };
+        if argSize != argument.size {
+            let size = argument.size;
+            return Err(fail(
+                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
+                format!("argument {argIndex} of kernel {} has {size} bytes, not {argSize}", name()),
+            ));
+        }
+        // SAFETY: the specification's promise: a value has the size that was passed, which is the argument's.
+        unsafe { kernel.state.lock().set(argIndex as usize, argument, pArgValue) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelSetIndirectAccess(
+    hKernel: ze_kernel_handle_t,
+    flags: ze_kernel_indirect_access_flags_t,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        let known = ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST
+            | ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE
+            | ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED;
+        if flags & !known != 0 {
+            return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
+        }
+        kernel.state.lock().indirect = flags;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelSetCacheConfig(
+    hKernel: ze_kernel_handle_t,
+    flags: ze_cache_config_flags_t,
+) -> ze_result_t {
+    run(|| {
+        get::<Kernel, _>(hKernel)?;
+        if flags & !(ZE_CACHE_CONFIG_FLAG_LARGE_SLM | ZE_CACHE_CONFIG_FLAG_LARGE_DATA) != 0 {
+            return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
+        }
+        // A processor's caches have no such choice.
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelGetProperties(
+    hKernel: ze_kernel_handle_t,
+    pKernelProperties: *mut ze_kernel_properties_t,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        // SAFETY: the specification's promise.
+        let properties = unsafe { output(pKernelProperties) }?;
+        let mut uuid = ze_kernel_uuid_t::default();
+        uuid.mid.copy_from_slice(&kernel.module[..16]);
+        for (i, byte) in kernel.name.to_bytes().iter().enumerate() {
+            let slot = &mut uuid.kid[i % 16];
+            *slot = slot.rotate_left(3) ^ byte;
+        }
+        *properties = ze_kernel_properties_t {
+            stype: properties.stype,
+            pNext: properties.pNext,
+            numKernelArgs: kernel.native.arguments.len() as u32,
+            maxSubgroupSize: 32,
+            maxNumSubgroups: MAX_GROUP_SIZE / 16,
+            uuid,
+            ..Default::default()
+        };
+        // SAFETY: the specification's promise about chains; each type stands for its structure.
+        unsafe {
+            chain(properties.pNext, |stype, link| match stype {
+                ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES => {
+                    (*link.cast::<ze_kernel_max_group_size_properties_ext_t>()).maxGroupSize = MAX_GROUP_SIZE;
+                }
+                ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES => {
+                    (*link.cast::<ze_kernel_preferred_group_size_properties_t>()).preferredMultiple = 16;
+                }
+                _ => {}
+            });
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelGetName(
+    hKernel: ze_kernel_handle_t,
+    pSize: *mut usize,
+    pName: *mut c_char,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        // SAFETY: the specification's promise.
+        unsafe { bytes(pSize, pName.cast(), kernel.name.to_bytes_with_nul()) }
+    })
+}
+
+entry_points! {
+    zeKernelCreate: zeKernelCreate_t,
+    zeKernelDestroy: zeKernelDestroy_t,
+    zeKernelSetGroupSize: zeKernelSetGroupSize_t,
+    zeKernelSuggestGroupSize: zeKernelSuggestGroupSize_t,
+    zeKernelSuggestMaxCooperativeGroupCount: zeKernelSuggestMaxCooperativeGroupCount_t,
+    zeKernelSetArgumentValue: zeKernelSetArgumentValue_t,
+    zeKernelSetIndirectAccess: zeKernelSetIndirectAccess_t,
+    zeKernelSetCacheConfig: zeKernelSetCacheConfig_t,
+    zeKernelGetProperties: zeKernelGetProperties_t,
+    zeKernelGetName: zeKernelGetName_t,
+}

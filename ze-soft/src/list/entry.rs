@@ -1,0 +1,263 @@
+//! Entry points for command lists, but for those that append.
+
+use super::{Chain, List, ListKind, Record};
+use crate::abi::{input, output, run};
+use crate::context::Context;
+use crate::device::Device;
+use crate::entry::entry_points;
+use crate::error::fail;
+use crate::event::Counter;
+use crate::exec::{Executor, SourceCell};
+use crate::handle::{export, get, take};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+const LIST_FLAGS: u32 = ZE_COMMAND_LIST_FLAG_RELAXED_ORDERING
+    | ZE_COMMAND_LIST_FLAG_MAXIMIZE_THROUGHPUT
+    | ZE_COMMAND_LIST_FLAG_EXPLICIT_ONLY
+    | ZE_COMMAND_LIST_FLAG_IN_ORDER
+    | ZE_COMMAND_LIST_FLAG_EXP_CLONEABLE
+    | ZE_COMMAND_LIST_FLAG_COPY_OFFLOAD_HINT;
+
+const QUEUE_FLAGS: u32 = ZE_COMMAND_QUEUE_FLAG_EXPLICIT_ONLY
+    | ZE_COMMAND_QUEUE_FLAG_IN_ORDER
+    | ZE_COMMAND_QUEUE_FLAG_COPY_OFFLOAD_HINT;
+
+/// The executor of a device's queue group.
+fn executor(device: ze_device_handle_t, ordinal: u32) -> Result<Arc<Executor>, ze_result_t> {
+    let device = get::<Device, _>(device)?;
+    device.executor(ordinal).cloned().ok_or_else(|| {
+        fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, format!("device {} has no queue group {ordinal}", device.index))
+    })
+}
+
+/// The executor that a queue's descriptor asks for, if the descriptor is in order.
+pub(crate) fn queue_executor(
+    device: ze_device_handle_t,
+    desc: &ze_command_queue_desc_t,
+) -> Result<Arc<Executor>, ze_result_t> {
+    if desc.flags & !QUEUE_FLAGS != 0
+        || desc.mode > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS
+        || desc.priority > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH
+    {
+        return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
+    }
+    let executor = executor(device, desc.ordinal)?;
+    if desc.index != 0 {
+        let text = format!("queue group {} has one queue, so there is no index {}", desc.ordinal, desc.index);
+        return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
+    }
+    Ok(executor)
+}
+
+unsafe extern "C" fn zeCommandListCreate(
+    hContext: ze_context_handle_t,
+    hDevice: ze_device_handle_t,
+    desc: *const ze_command_list_desc_t,
+    phCommandList: *mut ze_command_list_handle_t,
+) -> ze_result_t {
+    run(|| {
+        get::<Context, _>(hContext)?;
+        get::<Device, _>(hDevice)?;
+        // SAFETY: the specification's promise about these two pointers.
+        let (desc, list) = unsafe { (input(desc)?, output(phCommandList)?) };
+        let relaxed_in_order = ZE_COMMAND_LIST_FLAG_IN_ORDER | ZE_COMMAND_LIST_FLAG_RELAXED_ORDERING;
+        if desc.flags & !LIST_FLAGS != 0 || desc.flags & relaxed_in_order == relaxed_in_order {
+            return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
+        }
+        let executor = executor(hDevice, desc.commandQueueGroupOrdinal)?;
+        let in_order = desc.flags & ZE_COMMAND_LIST_FLAG_IN_ORDER != 0;
+        *list = export(Arc::new(List {
+            context: hContext as usize,
+            device: hDevice as usize,
+            executor,
+            counter: in_order.then(Counter::new).transpose()?,
+            kind: ListKind::Regular {
+                flags: desc.flags,
+                record: Mutex::new(Record::default()),
+                chain: Arc::new(Chain::default()),
+            },
+        }));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListCreateImmediate(
+    hContext: ze_context_handle_t,
+    hDevice: ze_device_handle_t,
+    altdesc: *const ze_command_queue_desc_t,
+    phCommandList: *mut ze_command_list_handle_t,
+) -> ze_result_t {
+    run(|| {
+        get::<Context, _>(hContext)?;
+        get::<Device, _>(hDevice)?;
+        // SAFETY: the specification's promise about these two pointers.
+        let (desc, list) = unsafe { (input(altdesc)?, output(phCommandList)?) };
+        let executor = queue_executor(hDevice, desc)?;
+        let in_order = desc.flags & ZE_COMMAND_QUEUE_FLAG_IN_ORDER != 0;
+        let counter = in_order.then(Counter::new).transpose()?;
+        let (lane, progress) = executor.open_lane();
+        *list = export(Arc::new(List {
+            context: hContext as usize,
+            device: hDevice as usize,
+            executor,
+            counter,
+            kind: ListKind::Immediate {
+                lane,
+                progress,
+                index: desc.index,
+                flags: desc.flags,
+                mode: desc.mode,
+                newest: SourceCell::default(),
+            },
+        }));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListDestroy(hCommandList: ze_command_list_handle_t) -> ze_result_t {
+    run(|| take::<List, _>(hCommandList).map(drop))
+}
+
+/// What a regular list records.
+fn record<'a>(list: ze_command_list_handle_t, what: &str) -> Result<&'a Mutex<Record>, ze_result_t> {
+    match &get::<List, _>(list)?.kind {
+        ListKind::Regular { record, .. } => Ok(record),
+        ListKind::Immediate { .. } => {
+            Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, format!("an immediate command list can't be {what}")))
+        }
+    }
+}
+
+unsafe extern "C" fn zeCommandListClose(hCommandList: ze_command_list_handle_t) -> ze_result_t {
+    run(|| record(hCommandList, "closed")?.lock().close())
+}
+
+unsafe extern "C" fn zeCommandListReset(hCommandList: ze_command_list_handle_t) -> ze_result_t {
+    run(|| {
+        record(hCommandList, "reset")?.lock().reset();
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListHostSynchronize(hCommandList: ze_command_list_handle_t, timeout: u64) -> ze_result_t {
+    run(|| get::<List, _>(hCommandList)?.synchronize(timeout))
+}
+
+unsafe extern "C" fn zeCommandListGetDeviceHandle(
+    hCommandList: ze_command_list_handle_t,
+    phDevice: *mut ze_device_handle_t,
+) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(hCommandList)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(phDevice) }? = list.device as ze_device_handle_t;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListGetContextHandle(
+    hCommandList: ze_command_list_handle_t,
+    phContext: *mut ze_context_handle_t,
+) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(hCommandList)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(phContext) }? = list.context as ze_context_handle_t;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListGetOrdinal(hCommandList: ze_command_list_handle_t, pOrdinal: *mut u32) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(hCommandList)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(pOrdinal) }? = list.executor.ordinal();
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListIsImmediate(
+    hCommandList: ze_command_list_handle_t,
+    pIsImmediate: *mut ze_bool_t,
+) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(hCommandList)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(pIsImmediate) }? = list.is_immediate().into();
+        Ok(())
+    })
+}
+
+/// Answers a question about an immediate list.
+fn immediate<T>(
+    list: ze_command_list_handle_t,
+    answer: *mut T,
+    ask: impl FnOnce(u32, ze_command_queue_flags_t, ze_command_queue_mode_t) -> T,
+) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(list)?;
+        // SAFETY: the specification's promise.
+        let answer = unsafe { output(answer) }?;
+        let ListKind::Immediate { index, flags, mode, .. } = &list.kind else {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is not an immediate command list"));
+        };
+        *answer = ask(*index, *flags, *mode);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeCommandListImmediateGetIndex(
+    hCommandListImmediate: ze_command_list_handle_t,
+    pIndex: *mut u32,
+) -> ze_result_t {
+    immediate(hCommandListImmediate, pIndex, |index, _, _| index)
+}
+
+unsafe extern "C" fn zeCommandListImmediateGetFlags(
+    hCommandList: ze_command_list_handle_t,
+    pFlags: *mut ze_command_queue_flags_t,
+) -> ze_result_t {
+    immediate(hCommandList, pFlags, |_, flags, _| flags)
+}
+
+unsafe extern "C" fn zeCommandListImmediateGetMode(
+    hCommandList: ze_command_list_handle_t,
+    pMode: *mut ze_command_queue_mode_t,
+) -> ze_result_t {
+    immediate(hCommandList, pMode, |_, _, mode| mode)
+}
+
+unsafe extern "C" fn zeCommandListGetFlags(
+    hCommandList: ze_command_list_handle_t,
+    pFlags: *mut ze_command_list_flags_t,
+) -> ze_result_t {
+    run(|| {
+        let list = get::<List, _>(hCommandList)?;
+        // SAFETY: the specification's promise.
+        let answer = unsafe { output(pFlags) }?;
+        let ListKind::Regular { flags, .. } = &list.kind else {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is an immediate command list"));
+        };
+        *answer = *flags;
+        Ok(())
+    })
+}
+
+entry_points! {
+    zeCommandListCreate: zeCommandListCreate_t,
+    zeCommandListCreateImmediate: zeCommandListCreateImmediate_t,
+    zeCommandListDestroy: zeCommandListDestroy_t,
+    zeCommandListClose: zeCommandListClose_t,
+    zeCommandListReset: zeCommandListReset_t,
+    zeCommandListHostSynchronize: zeCommandListHostSynchronize_t,
+    zeCommandListGetDeviceHandle: zeCommandListGetDeviceHandle_t,
+    zeCommandListGetContextHandle: zeCommandListGetContextHandle_t,
+    zeCommandListGetOrdinal: zeCommandListGetOrdinal_t,
+    zeCommandListIsImmediate: zeCommandListIsImmediate_t,
+    zeCommandListImmediateGetIndex: zeCommandListImmediateGetIndex_t,
+    zeCommandListImmediateGetFlags: zeCommandListImmediateGetFlags_t,
+    zeCommandListImmediateGetMode: zeCommandListImmediateGetMode_t,
+    zeCommandListGetFlags: zeCommandListGetFlags_t,
+}

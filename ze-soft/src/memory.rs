@@ -1,0 +1,273 @@
+//! Memory: the allocations of this process, found by address.
+
+mod alloc;
+mod late;
+mod mapping;
+
+pub(crate) use alloc::resolve;
+pub(crate) use mapping::{File, raise_descriptor_limit};
+
+use crate::device;
+use crate::error::fail;
+use crate::fault::{Late, Mapped};
+use late::Shadow;
+use level_zero_sys::*;
+use mapping::Mapping;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that programs know by its address.
+pub(crate) struct Allocation {
+    /// Never used again in this process.
+    pub(crate) id: u64,
+    pub(crate) kind: ze_memory_type_t,
+    /// The device it was allocated, or opened, for.
+    pub(crate) device: Option<u32>,
+    base: usize,
+    size: usize,
+    backing: Backing,
+}
+
+enum Backing {
+    /// Made by this process, which holds the file to export it.
+    Own { file: File, exported: Mutex<Exported>, _mapping: Mapping },
+    /// Made by somebody, opened from an IPC handle. The mapping alone keeps the memory.
+    Opened(Opened),
+    /// The program's own pages, which it keeps mapped until it releases them.
+    Imported,
+}
+
+enum Opened {
+    Direct(Mapping),
+    Late(Arc<Shadow>),
+}
+
+/// The descriptor that IPC handles of an allocation carry: there while handles are out.
+#[derive(Default)]
+struct Exported {
+    descriptor: Option<OwnedFd>,
+    handles: usize,
+}
+
+static ALLOCATIONS: RwLock<BTreeMap<usize, Arc<Allocation>>> = RwLock::new(BTreeMap::new());
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Allocation {
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The first address behind it.
+    pub(crate) fn end(&self) -> usize {
+        self.base + self.size
+    }
+
+    /// The file behind memory of this process's own making.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::Own { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The number of the descriptor for an IPC handle, which `handles` more handles carry from now on. It stays good
+    /// until as many are put back, or the memory is freed.
+    pub(crate) fn export(&self, handles: usize) -> Result<RawFd, ze_result_t> {
+        let Backing::Own { file, exported, .. } = &self.backing else {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "only the process that allocated memory can export it"));
+        };
+        let mut exported = exported.lock();
+        let descriptor = match exported.descriptor.take() {
+            Some(descriptor) => descriptor,
+            None => file.duplicate().map_err(|error| out_of_memory(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, &error))?,
+        };
+        let number = descriptor.as_raw_fd();
+        exported.descriptor = Some(descriptor);
+        exported.handles += handles;
+        Ok(number)
+    }
+
+    /// Puts one handle back; the last one closes the descriptor.
+    pub(crate) fn put_back(&self) -> Result<(), ze_result_t> {
+        let Backing::Own { exported, .. } = &self.backing else { return Ok(()) };
+        let mut exported = exported.lock();
+        match exported.handles.checked_sub(1) {
+            None => Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this handle was put back before")),
+            Some(left) => {
+                exported.handles = left;
+                if left == 0 {
+                    exported.descriptor = None;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The error of an operation that the system refused.
+fn out_of_memory(code: ze_result_t, error: &io::Error) -> ze_result_t {
+    fail(code, format!("the system refused memory or a descriptor: {error}"))
+}
+
+/// The allocation that an address lies in.
+pub(crate) fn find(pointer: *const c_void) -> Option<Arc<Allocation>> {
+    let address = pointer.addr();
+    let allocations = ALLOCATIONS.read();
+    let (_, allocation) = allocations.range(..=address).next_back()?;
+    (address < allocation.end()).then(|| allocation.clone())
+}
+
+fn insert(allocation: Allocation) -> *mut c_void {
+    let base = allocation.base;
+    ALLOCATIONS.write().insert(base, Arc::new(allocation));
+    std::ptr::with_exposed_provenance_mut(base)
+}
+
+/// Takes out the allocation that starts at `pointer` if `right` says it is one of the kind wanted.
+fn remove(pointer: *const c_void, right: impl FnOnce(&Allocation) -> bool) -> Result<Arc<Allocation>, ze_result_t> {
+    let unknown = |what: &str| fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, format!("{pointer:p} {what}"));
+    let mut allocations = ALLOCATIONS.write();
+    match allocations.get(&pointer.addr()) {
+        None => Err(unknown("is not the start of any memory of this driver")),
+        Some(allocation) if right(allocation) => {
+            Ok(allocations.remove(&pointer.addr()).expect("it was found under the same lock"))
+        }
+        Some(_) => Err(unknown("is released by another call: free what was allocated, close what was opened")),
+    }
+}
+
+/// Makes new memory of a kind, for a device or the host, in whole pages.
+fn allocate(
+    kind: ze_memory_type_t,
+    device: Option<u32>,
+    size: usize,
+    alignment: usize,
+) -> Result<*mut c_void, ze_result_t> {
+    sweep();
+    let code = if device.is_some() { ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY } else { ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY };
+    if crate::fault::fail_allocation() {
+        return Err(fail(code, "this allocation was to fail (ZESOFT_FAULT_FAIL_ALLOCATION)"));
+    }
+    let make = || {
+        let file = File::create(kind, device, size)?;
+        let mapping = Mapping::of_file(file.descriptor(), file.size(), alignment, true)?;
+        Ok((file, mapping))
+    };
+    let (file, mapping) = make().map_err(|error| out_of_memory(code, &error))?;
+    let (base, size) = (mapping.base(), file.size());
+    let backing = Backing::Own { file, exported: Mutex::default(), _mapping: mapping };
+    Ok(insert(Allocation { id: next_id(), kind, device, base, size, backing }))
+}
+
+/// Frees memory that this process allocated or imported.
+fn free(pointer: *const c_void) -> Result<(), ze_result_t> {
+    sweep();
+    remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_))).map(drop)
+}
+
+/// Memory that is to go once nothing that was issued can use it any more.
+static DEFERRED: Mutex<Vec<Arc<Allocation>>> = Mutex::new(Vec::new());
+
+/// Frees memory as soon as everything issued so far is done.
+fn free_later(pointer: *const c_void) -> Result<(), ze_result_t> {
+    let allocation = remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_)))?;
+    DEFERRED.lock().push(allocation);
+    sweep();
+    Ok(())
+}
+
+/// Frees what was deferred, if its time has come.
+fn sweep() {
+    let mut deferred = DEFERRED.lock();
+    if !deferred.is_empty() && device::all_idle() {
+        deferred.clear();
+    }
+}
+
+/// Maps a file for a device; what is mapped depends on the fault that is planted.
+pub(crate) fn open(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_void, ze_result_t> {
+    let make = || match mapped {
+        Mapped::True => Mapping::of_file(file.descriptor(), file.size(), 0, true).map(Opened::Direct),
+        Mapped::Corrupt => Mapping::of_file(file.descriptor(), file.size(), 0, false).map(Opened::Direct),
+        Mapped::Late(late) => open_late(file, late).map(Opened::Late),
+    };
+    let opened = make().map_err(|error| out_of_memory(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, &error))?;
+    let base = match &opened {
+        Opened::Direct(mapping) => mapping.base(),
+        Opened::Late(shadow) => shadow.base(),
+    };
+    Ok(insert(Allocation {
+        id: next_id(),
+        kind: file.kind(),
+        device: Some(device),
+        base,
+        size: file.size(),
+        backing: Backing::Opened(opened),
+    }))
+}
+
+fn open_late(file: &File, late: Late) -> io::Result<Arc<Shadow>> {
+    late::start(Mapping::of_file(file.descriptor(), file.size(), 0, true)?, late)
+}
+
+/// Closes memory that was opened from an IPC handle; late stores arrive first.
+pub(crate) fn close(pointer: *const c_void) -> Result<(), ze_result_t> {
+    let allocation = remove(pointer, |allocation| matches!(allocation.backing, Backing::Opened(_)))?;
+    if let Backing::Opened(Opened::Late(shadow)) = &allocation.backing {
+        late::finish(shadow);
+    }
+    Ok(())
+}
+
+/// Makes pages of the program's own known to the driver, as host memory.
+pub(crate) fn import_pages(pointer: *mut c_void, size: usize) -> Result<(), ze_result_t> {
+    let page = mapping::page_size();
+    if pointer.is_null() {
+        return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+    }
+    if size == 0 || !size.is_multiple_of(page) || !pointer.addr().is_multiple_of(page) {
+        return Err(fail(
+            ZE_RESULT_ERROR_INVALID_SIZE,
+            format!("{size} bytes at {pointer:p} are not whole pages of {page}"),
+        ));
+    }
+    let base = pointer.expose_provenance();
+    let Some(end) = base.checked_add(size) else {
+        return Err(fail(ZE_RESULT_ERROR_INVALID_SIZE, format!("{size} bytes at {pointer:p} leave the address space")));
+    };
+    if !mapping::is_mapped(base, size) {
+        return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, format!("{size} bytes at {pointer:p} are not all mapped")));
+    }
+    let kind = ZE_MEMORY_TYPE_HOST_IMPORTED;
+    let allocation = Allocation { id: next_id(), kind, device: None, base, size, backing: Backing::Imported };
+    let mut allocations = ALLOCATIONS.write();
+    if allocations.range(..end).next_back().is_some_and(|(_, other)| other.end() > base) {
+        return Err(fail(
+            ZE_RESULT_ERROR_INVALID_ARGUMENT,
+            format!("{size} bytes at {pointer:p} overlap memory that the driver has already"),
+        ));
+    }
+    allocations.insert(base, Arc::new(allocation));
+    Ok(())
+}
+
+/// Forgets pages that were imported.
+pub(crate) fn release_import(pointer: *const c_void) -> Result<(), ze_result_t> {
+    if pointer.is_null() {
+        return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+    }
+    remove(pointer, |allocation| matches!(allocation.backing, Backing::Imported)).map(drop)
+}

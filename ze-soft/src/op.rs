@@ -1,0 +1,189 @@
+//! Commands: what they do, what they wait for and what they signal.
+
+use crate::event::{Counter, Event, Point};
+use crate::device::timestamp;
+use crate::exec::Source;
+use crate::kernel::BoundLaunch;
+use crate::properties::MAX_FILL_PATTERN;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// How many waits a command holds without an allocation.
+const INLINE_WAITS: usize = 4;
+
+/// What a command does.
+pub(crate) enum Op {
+    /// Only waits and signals.
+    Nothing,
+    /// A barrier.
+    Barrier,
+    /// Copies memory that may overlap.
+    Copy { target: *mut u8, source: *const u8, size: usize },
+    /// Repeats the first `length` bytes of a pattern.
+    Fill { target: *mut u8, size: usize, pattern: [u8; MAX_FILL_PATTERN], length: usize },
+    /// Runs a kernel.
+    Launch(BoundLaunch),
+    /// Resets an event.
+    Reset(Arc<Event>),
+    /// Writes the device's time.
+    Timestamp(*mut u64),
+    /// Calls a function of the host.
+    Call { function: unsafe extern "C" fn(*mut c_void), data: *mut c_void },
+}
+
+// SAFETY: the pointers are the program's, which by the specification keeps what they point to accessible to the device,
+// whichever thread plays it, until the command has run.
+unsafe impl Send for Op {}
+// SAFETY: as above; running an operation is left to one thread at a time by the executor.
+unsafe impl Sync for Op {}
+
+impl Op {
+    /// Runs it.
+    pub(crate) fn run(&self) {
+        match self {
+            Self::Nothing | Self::Barrier => {}
+            // SAFETY: the program promised that both ranges are accessible until the command has run.
+            Self::Copy { target, source, size } => unsafe { std::ptr::copy(*source, *target, *size) },
+            // SAFETY: as for a copy; `length` is in 1..=MAX_FILL_PATTERN.
+            Self::Fill { target, size, pattern, length } => unsafe { fill(*target, *size, &pattern[..*length]) },
+            Self::Launch(launch) => launch.run(),
+            Self::Reset(event) => event.reset(),
+            // SAFETY: the program promised eight aligned writable bytes; the alignment was checked.
+            Self::Timestamp(target) => unsafe { target.write(timestamp()) },
+            // SAFETY: the program handed the function over to be called with this argument.
+            Self::Call { function, data } => unsafe { function(*data) },
+        }
+    }
+}
+
+/// Fills `size` bytes with a repeated pattern.
+///
+/// # Safety
+/// `size` bytes at `target` must be writable, and the pattern must not be empty.
+unsafe fn fill(target: *mut u8, size: usize, pattern: &[u8]) {
+    if let [byte] = pattern {
+        // SAFETY: the caller's promise.
+        return unsafe { target.write_bytes(*byte, size) };
+    }
+    let mut filled = pattern.len().min(size);
+    // SAFETY: `filled` is no more than either length, and the pattern is our own memory.
+    unsafe { target.copy_from_nonoverlapping(pattern.as_ptr(), filled) };
+    while filled < size {
+        // What is filled is a multiple of the pattern, so it can itself be copied on.
+        let more = filled.min(size - filled);
+        // SAFETY: both halves lie within `size` bytes and don't overlap.
+        unsafe { target.add(filled).copy_from_nonoverlapping(target, more) };
+        filled += more;
+    }
+}
+
+/// One thing that a command waits for.
+pub(crate) enum Wait {
+    /// A regular event is signalled.
+    State(Arc<Event>),
+    /// A counter has come to where it stood to come when the wait was appended.
+    Count(Point),
+    /// As `Count`, of a recorded list's event waited for in a recorded list: where the counter must come is only known
+    /// when this list is submitted, and is then entry `slot` of the run's targets.
+    Late { point: Point, slot: usize },
+}
+
+impl Wait {
+    fn blocked(&self, targets: &[u64]) -> Option<Option<Source>> {
+        match self {
+            Self::State(event) => (!event.is_signalled()).then(|| event.source()),
+            Self::Count(point) => (!point.reached()).then(|| point.source()),
+            Self::Late { point, slot } => {
+                let target = targets.get(*slot).copied().unwrap_or_else(|| point.target());
+                (!point.counter().reached(target)).then(|| point.source())
+            }
+        }
+    }
+}
+
+/// What a command waits for.
+#[derive(Default)]
+pub(crate) struct Waits {
+    inline: [Option<Wait>; INLINE_WAITS],
+    more: Vec<Wait>,
+}
+
+impl Waits {
+    pub(crate) fn push(&mut self, wait: Wait) {
+        match self.inline.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(wait),
+            None => self.more.push(wait),
+        }
+    }
+
+    /// Gives the waits that are left open their slots, from `next` on.
+    pub(crate) fn number(&mut self, next: &mut usize) {
+        for wait in self.inline.iter_mut().flatten().chain(&mut self.more) {
+            if let Wait::Late { slot, .. } = wait {
+                *slot = *next;
+                *next += 1;
+            }
+        }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inline[0].is_none()
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Wait> {
+        self.inline.iter().flatten().chain(&self.more)
+    }
+
+    /// If something isn't there yet: what will bring it, as far as that is known.
+    pub(crate) fn blocked(&self, targets: &[u64]) -> Option<Option<Source>> {
+        self.iter().find_map(|wait| wait.blocked(targets))
+    }
+}
+
+/// What a command signals.
+pub(crate) enum Signal {
+    /// A regular event.
+    State(Arc<Event>),
+    /// The counter of its list; and the event, if that takes the command's times.
+    Count { counter: Arc<Counter>, stamped: Option<Arc<Event>> },
+}
+
+impl Signal {
+    /// Signals. Whoever sees it sees all that the command wrote.
+    pub(crate) fn deliver(&self, count: u64, times: Option<(u64, u64)>) {
+        match self {
+            Self::State(event) => event.signal(times),
+            Self::Count { counter, stamped } => {
+                if let (Some(event), Some(times)) = (stamped, times) {
+                    event.stamp(times);
+                }
+                counter.publish(count);
+            }
+        }
+    }
+}
+
+/// A command.
+pub(crate) struct Command {
+    pub(crate) op: Op,
+    pub(crate) waits: Waits,
+    pub(crate) signal: Option<Signal>,
+}
+
+impl Command {
+    /// Whether its times are wanted.
+    pub(crate) fn stamped(&self) -> bool {
+        match &self.signal {
+            Some(Signal::State(event)) => event.is_stamped(),
+            Some(Signal::Count { stamped, .. }) => stamped.is_some(),
+            None => false,
+        }
+    }
+
+    /// Whether it is a barrier for all that was submitted before: one with a wait list only waits for that.
+    pub(crate) fn is_full_barrier(&self) -> bool {
+        matches!(self.op, Op::Barrier) && self.waits.is_empty()
+    }
+}
