@@ -31,6 +31,7 @@ mod gpu;
 #[doc(hidden)]
 pub mod hooks;
 mod kernels;
+pub mod log;
 mod memory;
 mod stream;
 #[cfg(feature = "soft")]

@@ -208,8 +208,8 @@ mod tests {
             assert_eq!(portable, sum(dtype, Simd::Avx2, a, b), "{dtype}: AVX2 differs from portable");
         }
         for ((p, a), b) in portable.chunks(size).zip(a.chunks(size)).zip(b.chunks(size)) {
-            let want = ccl_core::reference::add(dtype, load(a), load(b));
-            assert_eq!(load(p), want, "{dtype}: {:#x} + {:#x}", load(a), load(b));
+            let want = ccl_core::reference::add(dtype, load(a).into(), load(b).into());
+            assert_eq!(u64::from(load(p)), want, "{dtype}: {:#x} + {:#x}", load(a), load(b));
         }
     }
 
