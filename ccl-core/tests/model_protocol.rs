@@ -6,10 +6,13 @@ mod model;
 
 use std::time::Instant;
 
-use ccl_core::protocol::{TAG_LIMIT, slots, steps};
+use ccl_core::plan::ring::RingPlan;
+use ccl_core::plan::{Agreed, Request};
+use ccl_core::protocol::{BLOCK_WORDS, LineForm, STAGING_HEAD_BYTES, TAG_LIMIT, TILE_BLOCKS, slots};
+use ccl_core::{DataType, Order, ReduceOp};
 use model::machine::Violation;
 use model::search::search;
-use model::{Advance, Call, Layout, Rules, Scenario, SlotRule, TagRule, order};
+use model::{Advance, Call, Layout, Rules, Scenario, SlotRule, TagRule, Work, order};
 use proptest::prelude::*;
 
 /// Tags enough for every scenario here: none wraps.
@@ -91,13 +94,15 @@ fn three_ranks_any_two_or_three_calls() {
 }
 
 #[test]
-fn three_ranks_stores_delayed_and_chunks_free() {
+fn three_ranks_stores_delayed_or_work_in_another_order() {
     let palette = dealt(3, &[(1, 1), (1, 3), (2, 2), (2, 3)]);
     let delayed = sequences(&palette, 2).into_iter().map(|calls| Scenario::new(3, 2, MANY, calls).delayed());
     all_hold("n=3, 2 calls, stores delayed", delayed);
     let palette = dealt(3, &[(1, 1), (1, 4), (2, 2), (2, 4)]);
-    let free = sequences(&palette, 2).into_iter().map(|calls| Scenario::new(3, 2, 2, calls).free());
-    all_hold("n=3, 2 calls, tags to 2, chunks free", free);
+    for work in [Work::Chunk, Work::Wire] {
+        let scenarios = sequences(&palette, 2).into_iter().map(|calls| Scenario::new(3, 2, 2, calls).by(work));
+        all_hold(&format!("n=3, 2 calls, tags to 2, by {work:?}"), scenarios);
+    }
 }
 
 #[test]
@@ -108,8 +113,8 @@ fn four_ranks_two_or_three_calls() {
     let palette = dealt(4, &[(1, 1), (1, 5), (2, 4)]);
     let three = sequences(&palette, 3).into_iter().map(|calls| Scenario::new(4, 2, 2, calls));
     all_hold("n=4, 3 calls, tags to 2", three);
-    let delayed = sequences(&palette, 2).into_iter().map(|calls| Scenario::new(4, 2, 1, calls).delayed());
-    all_hold("n=4, 2 calls, tags to 1, stores delayed", delayed);
+    let delayed = sequences(&palette[..2], 2).into_iter().map(|calls| Scenario::new(4, 2, 2, calls).delayed());
+    all_hold("n=4, 2 calls, tags to 2, stores delayed", delayed);
 }
 
 #[test]
@@ -260,6 +265,17 @@ fn clearing_without_barriers_removes_the_next_ranks_message() {
 }
 
 #[test]
+fn a_clearing_must_reach_memory_before_the_barrier_ends() {
+    let late = Rules { clears_in_order: false, ..Rules::default() };
+    for n in 2..=3 {
+        let scenario = Scenario { limit: 1, ..plain(n) }.delayed();
+        let outcome = search(&scenario.with(late));
+        assert_eq!(outcome.violation.as_ref().unwrap().0, Violation::ClearedUnread, "{outcome}");
+        holds(&scenario);
+    }
+}
+
+#[test]
 fn barrier_flags_must_be_counted() {
     let mut scenario = Scenario { limit: 1, ..plain(2) };
     scenario.calls.push(Call::dealt(2, 1, 2));
@@ -303,12 +319,29 @@ fn the_last_work_group_must_advance_the_base_not_the_first() {
 }
 
 #[test]
-fn the_model_uses_the_library_s_numbers() {
-    assert_eq!((slots(2), slots(5), steps(5)), (2, 8, 8));
-    let scenario = Scenario::new(2, 3, TAG_LIMIT, vec![Call::dealt(2, 2, 5)]);
-    // Lines 0, 2, 4 are chunk 0's: wire 0 has 0 and 4, in two rounds since a wire's part is one line; wire 1 has 2.
-    assert_eq!((scenario.part(0), scenario.rounds(0)), (1, 2));
-    assert_eq!((scenario.rounds_of(0, 0, 0), scenario.rounds_of(0, 1, 0)), (2, 1));
-    assert_eq!((scenario.rounds_of(0, 0, 1), scenario.rounds_of(0, 1, 1)), (1, 1));
-    assert_eq!(scenario.span(0, TAG_LIMIT - 1).base, 0);
+fn the_model_deals_lines_as_a_plan_deals_blocks() {
+    let (form, n) = (LineForm::L16, 3);
+    for (slot_tiles, wires, blocks) in [(1, 1, 7), (2, 2, 150), (4, 2, 400), (6, 3, 271), (6, 1, 999)] {
+        let count = (blocks * BLOCK_WORDS) as u64;
+        let request = Request { count, dtype: DataType::Float32, op: ReduceOp::Sum, order: Order::Ring, period: None };
+        let agreed = Agreed { n, form, slot_tiles: slot_tiles as u32, max_wires: 64, tag_limit: TAG_LIMIT };
+        let plan = RingPlan::new(&request, &agreed, wires as u32).unwrap();
+        let model = Scenario::new(n, slot_tiles * TILE_BLOCKS, TAG_LIMIT, vec![Call::dealt(n, wires, blocks)]);
+        assert_eq!(plan.rounds, model.rounds(0));
+        for (wire, round, chunk) in (0..wires).flat_map(|w| (0..plan.rounds).flat_map(move |r| (0..n).map(move |c| (w, r, c)))) {
+            let lanes = model.lanes(0).filter(|lane| lane / model.part(0) == wire);
+            let dealt = lanes.filter(|&lane| round < model.rounds_of(0, lane, chunk) as u32).count();
+            let planned = plan.segment(chunk, wire as u32, round).map_or(0, |segment| segment.blocks as usize);
+            assert_eq!(planned, dealt, "{plan} wire {wire} round {round} chunk {chunk}");
+            for position in model.positions() {
+                let step = plan.step(1, round, position as u32, wire as u32);
+                assert!(step.is_none_or(|step| step.chunk == model.chunk_at(1, position)));
+            }
+        }
+        for (wire, slot) in (0..wires).flat_map(|wire| (0..slots(n)).map(move |slot| (wire, slot))) {
+            let cell = model.cell(0, 0, wire * model.part(0), (0, 0, slot));
+            let offset = STAGING_HEAD_BYTES + cell / TILE_BLOCKS * form.tile_bytes();
+            assert_eq!(plan.slot_offset(slot as u32, wire as u32), offset);
+        }
+    }
 }

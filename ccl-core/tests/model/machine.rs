@@ -1,10 +1,11 @@
 //! The protocol as a state machine: what a work-group, a work-item and the memory between two ranks can do next.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ccl_core::protocol::{TagSpan, owner, steps};
 
-use super::{Advance, Scenario};
+use super::{Advance, Scenario, TagRule, Work};
 
 /// What must never happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,7 @@ enum Store {
     Data(u16, Message),
     Flag(u16, u16),
     Barrier(u16, u8),
+    Clear(u16),
 }
 
 /// A work-group of the running call.
@@ -128,6 +130,10 @@ impl State {
                     out.extend(word.to_le_bytes());
                     out.push(*value);
                 }
+                Store::Clear(cell) => {
+                    out.push(5);
+                    out.extend(cell.to_le_bytes());
+                }
             }
         }
     }
@@ -160,15 +166,15 @@ enum GroupOp {
 
 #[derive(Clone, Copy, Debug)]
 struct Op {
+    lane: usize,
     round: usize,
     position: usize,
     chunk: usize,
 }
 
-/// Work that is done in order. A work-item's line for all positions, or (`free`) for one chunk.
+/// Work that is done in order.
 #[derive(Clone, Debug)]
 struct Strand {
-    lane: usize,
     wire: usize,
     ops: Vec<Op>,
 }
@@ -288,27 +294,27 @@ impl Machine {
         let strands = &self.strands[call][rank];
         let progress = |i: usize| strands[i].ops.get(state.strands[rank * self.max_strands + i] as usize);
         let Some(op) = progress(index) else { return false };
-        // All positions of a round before the next, whatever the order inside the round.
-        let same_line = (0..strands.len()).filter(|&i| strands[i].lane == strands[index].lane);
-        if same_line.filter_map(progress).any(|other| other.round < op.round) {
+        // Chunks go their own way, but not into the next round.
+        let beside = strands.iter().enumerate().filter(|(_, s)| s.ops[0].lane == op.lane).filter_map(|(i, _)| progress(i));
+        if self.scenario.work == Work::Chunk && beside.into_iter().any(|other| other.round < op.round) {
             return false;
         }
         op.position == 0 || {
-            let (cell, tag) = self.slot(call, rank, strands[index].lane, group, op, op.position - 1);
+            let (cell, tag) = self.slot(call, rank, group, op, op.position - 1);
             state.cells[cell].flag == tag
         }
     }
 
-    fn slot(&self, call: usize, rank: usize, lane: usize, group: Group, op: &Op, step: usize) -> (usize, u16) {
+    fn slot(&self, call: usize, rank: usize, group: Group, op: &Op, step: usize) -> (usize, u16) {
         let base = u32::from(group.base);
-        let cell = self.scenario.cell(call, rank, lane, (base, op.round, step));
+        let cell = self.scenario.cell(call, rank, op.lane, (base, op.round, step));
         (cell, self.scenario.tag(base, op.round, step) as u16)
     }
 
     fn step_strand(&self, state: &mut State, rank: usize, index: usize) -> Result<(), Violation> {
         let n = self.scenario.n;
         let call = state.ranks[rank].call as usize;
-        let Strand { lane, wire, ref ops } = self.strands[call][rank][index];
+        let Strand { wire, ref ops } = self.strands[call][rank][index];
         let group = self.entered(state, rank, wire);
         state.groups[rank * self.max_wires + wire] = group;
         let op = &ops[state.strands[rank * self.max_strands + index] as usize];
@@ -317,14 +323,14 @@ impl Machine {
             round: op.round as u8,
             step: step as u8,
             chunk: op.chunk as u8,
-            lane: lane as u8,
+            lane: op.lane as u8,
             sum,
         };
         let own = 1 << rank;
         let mut sum = own;
         if op.position > 0 {
             let step = op.position - 1;
-            let (cell, _) = self.slot(call, rank, lane, group, op, step);
+            let (cell, _) = self.slot(call, rank, group, op, step);
             let cell = &mut state.cells[cell];
             // Ranks chunk, chunk + 1, ... have added to it, one a step.
             let meant = message(step, (0..=step.min(n - 1)).map(|k| 1 << ((op.chunk + k) % n)).sum());
@@ -341,7 +347,7 @@ impl Machine {
             }
         }
         if op.position < steps(n) {
-            let (cell, tag) = self.slot(call, (rank + 1) % n, lane, group, op, op.position);
+            let (cell, tag) = self.slot(call, (rank + 1) % n, group, op, op.position);
             self.check_tag(tag)?;
             self.store_line(state, cell as u16, message(op.position, sum), tag)?;
         }
@@ -386,10 +392,11 @@ impl Machine {
                 _ if !first => break,
                 GroupOp::Clear => {
                     for cell in self.scenario.cleared_by(call, rank, wire) {
-                        if state.cells[cell].unread {
-                            return Err(Violation::ClearedUnread);
+                        if self.scenario.rules.clears_in_order {
+                            arrive(state, Store::Clear(cell as u16))?;
+                        } else {
+                            self.store(state, Store::Clear(cell as u16))?;
                         }
-                        state.cells[cell].flag = 0;
                     }
                 }
                 GroupOp::Await(_) | GroupOp::Pass => {}
@@ -418,7 +425,7 @@ impl Machine {
         if advances {
             let next = u32::from(group.base) + self.scenario.rounds(call);
             let span = TagSpan { base: u32::from(group.base), next, wraps: group.wraps };
-            let argument = self.scenario.rules.tags == super::TagRule::Argument;
+            let argument = self.scenario.rules.tags == TagRule::Argument;
             own.base = if argument { own.base } else { self.scenario.next_base(span) as u16 };
             own.wraps += u8::from(group.wraps);
         }
@@ -443,7 +450,7 @@ impl Machine {
                 let call = state.ranks[rank].call as usize;
                 let strand = &self.strands[call][rank][index];
                 let op = strand.ops[state.strands[rank * self.max_strands + index] as usize];
-                format!("rank {rank} call {call} line {}: {op:?}", strand.lane)
+                format!("rank {rank} call {call}: {op:?}")
             }
         }
     }
@@ -467,6 +474,13 @@ fn arrive(state: &mut State, store: Store) -> Result<(), Violation> {
         Store::Data(cell, message) => put(cell, message)?,
         Store::Flag(cell, tag) => state.cells[cell as usize].flag = tag,
         Store::Barrier(word, value) => state.barriers[word as usize] = value,
+        Store::Clear(cell) => {
+            let cell = &mut state.cells[cell as usize];
+            if cell.unread {
+                return Err(Violation::ClearedUnread);
+            }
+            cell.flag = 0;
+        }
     }
     Ok(())
 }
@@ -484,21 +498,25 @@ fn barrier_ops(n: usize, rank: usize, barrier: usize) -> Vec<GroupOp> {
     ops
 }
 
+/// The strands of one rank in one call.
 fn lay_out(scenario: &Scenario, call: usize, rank: usize) -> Vec<Strand> {
-    let rounds = scenario.rounds(call) as usize;
-    let mut strands = Vec::new();
-    for lane in scenario.lanes(call) {
-        let ops = (0..rounds).flat_map(|round| {
-            scenario.positions().map(move |position| Op { round, position, chunk: scenario.chunk_at(rank, position) })
-        });
-        let ops: Vec<Op> = ops.filter(|op| op.round < scenario.rounds_of(call, lane, op.chunk)).collect();
-        let wire = lane / scenario.part(call);
-        if scenario.free {
-            strands.extend((0..scenario.n).map(|chunk| Strand { lane, wire, ops: ops.iter().filter(|op| op.chunk == chunk).copied().collect() }));
-        } else {
-            strands.push(Strand { lane, wire, ops });
+    let mut all = Vec::new();
+    for round in 0..scenario.rounds(call) as usize {
+        for position in scenario.positions() {
+            let chunk = scenario.chunk_at(rank, position);
+            let lanes = scenario.lanes(call).filter(|&lane| round < scenario.rounds_of(call, lane, chunk));
+            all.extend(lanes.map(|lane| Op { lane, round, position, chunk }));
         }
     }
-    strands.retain(|strand| !strand.ops.is_empty());
-    strands
+    let wire = |op: &Op| op.lane / scenario.part(call);
+    let key = |op: &Op| match scenario.work {
+        Work::Line => (op.lane, 0),
+        Work::Chunk => (op.lane, op.chunk),
+        Work::Wire => (wire(op), 0),
+    };
+    let mut strands: BTreeMap<(usize, usize), Strand> = BTreeMap::new();
+    for op in all {
+        strands.entry(key(&op)).or_insert_with(|| Strand { wire: wire(&op), ops: Vec::new() }).ops.push(op);
+    }
+    strands.into_values().collect()
 }

@@ -66,6 +66,17 @@ pub(crate) enum Layout {
     WireMajor,
 }
 
+/// What is done in order on a rank; all else goes its own way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// A line of the slot, position by position: a work-item, as on a device.
+    Line,
+    /// A chunk on a line, within a round: the least order that the protocol asks for.
+    Chunk,
+    /// All lines of a wire, position by position: a thread that plays a work-group.
+    Wire,
+}
+
 /// The rules in force. The default is the library's protocol; each negative control changes one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
@@ -79,6 +90,8 @@ pub(crate) struct Rules {
     pub(crate) clears: bool,
     /// The last wire clears what the layout leaves unused, too.
     pub(crate) clears_remainder: bool,
+    /// The clearing has reached memory before the barrier after it begins.
+    pub(crate) clears_in_order: bool,
     /// Barriers before and after the clearing.
     pub(crate) barriers: [bool; 2],
     /// Barrier flags carry the number of the clearing; otherwise always 1.
@@ -95,6 +108,7 @@ impl Default for Rules {
             whole_lines: true,
             clears: true,
             clears_remainder: true,
+            clears_in_order: true,
             barriers: [true, true],
             barriers_counted: true,
         }
@@ -114,8 +128,7 @@ pub(crate) struct Scenario {
     /// Stores arrive later, in any order. Otherwise at once, which for whole lines finds the same violations: the
     /// second of two stores to a line is then already issued while the first is unread.
     pub(crate) delayed: bool,
-    /// The chunks of a line advance on their own within a round; otherwise position by position, as a work-item does.
-    pub(crate) free: bool,
+    pub(crate) work: Work,
 }
 
 impl Scenario {
@@ -124,15 +137,15 @@ impl Scenario {
             assert_eq!(call.chunks.len(), n, "a length for each chunk");
             assert!(call.wires <= lines && call.chunks.iter().any(|&len| len > 0), "an empty call is not launched");
         }
-        Self { n, lines, limit, calls, rules: Rules::default(), delayed: false, free: false }
+        Self { n, lines, limit, calls, rules: Rules::default(), delayed: false, work: Work::Line }
     }
 
     pub(crate) fn delayed(&self) -> Self {
         Self { delayed: true, ..self.clone() }
     }
 
-    pub(crate) fn free(&self) -> Self {
-        Self { free: true, ..self.clone() }
+    pub(crate) fn by(&self, work: Work) -> Self {
+        Self { work, ..self.clone() }
     }
 
     pub(crate) fn with(&self, rules: Rules) -> Self {
