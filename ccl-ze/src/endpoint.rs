@@ -60,14 +60,15 @@ impl Device for ZeDevice {
             }
         };
         let endpoint = ZeEndpoint {
-            staging,
+            staging: Arc::new(staging),
             bytes,
             next: None,
-            state: Allocation::device(gpu, size_of::<CommState>())?,
+            state: Arc::new(Allocation::device(gpu, size_of::<CommState>())?),
             host: Arc::new(HostWords(Allocation::host(gpu, size_of::<HostBlock>())?)),
             kernels: Vec::new(),
             stream: Stream::new(gpu, 0)?,
-            issue: Mutex::new(Issue { events: Events::new(gpu, gpu.counter_events(self.config.events)?)?, last: None }),
+            events: Mutex::new(Events::new(gpu, gpu.counter_events(self.config.events)?)?),
+            patience: 3 * self.config.timeout + Duration::from_secs(10),
             hooks: self.hooks,
             gpu: gpu.clone(),
         };
@@ -109,23 +110,19 @@ impl Next {
     }
 }
 
-struct Issue {
-    events: Events,
-    /// The collective appended last; the memory goes only after it.
-    last: Option<Arc<EventSlot>>,
-}
-
 /// See [`Endpoint`].
 pub(crate) struct ZeEndpoint {
     // Fields are dropped in this order: what uses memory before the memory.
-    issue: Mutex<Issue>,
+    events: Mutex<Events>,
     stream: Stream,
     kernels: Vec<(DataType, RingKernel)>,
-    next: Option<Next>,
-    staging: Staging,
-    state: Allocation,
+    next: Option<Arc<Next>>,
+    staging: Arc<Staging>,
+    state: Arc<Allocation>,
     host: Arc<HostWords>,
     bytes: usize,
+    /// How long unfinished collectives are waited for at the end; their kernels give up before.
+    patience: Duration,
     hooks: u32,
     gpu: Arc<Gpu>,
 }
@@ -169,7 +166,7 @@ impl ZeEndpoint {
     }
 
     fn next_address(&self) -> Result<*mut c_void> {
-        self.next.as_ref().map(Next::address).ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
+        self.next.as_ref().map(|next| next.address()).ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
     }
 
     /// The two ranges of staging memory that the pattern covers: its beginning and its end.
@@ -258,7 +255,7 @@ impl Endpoint for ZeEndpoint {
     type Event = ze_event_handle_t;
 
     fn export(&self) -> Result<(Vec<u8>, OwnedFd)> {
-        match &self.staging {
+        match &*self.staging {
             Staging::Device(exported) => {
                 let (details, memory) = exported.export()?;
                 Ok((details.encode(), memory))
@@ -271,15 +268,15 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn import_next(&mut self, details: &[u8], memory: OwnedFd) -> Result<()> {
-        self.next = Some(match self.staging {
+        self.next = Some(Arc::new(match *self.staging {
             Staging::Device(_) => Next::Device(Imported::open(&self.gpu, &Details::decode(details)?, memory)?),
             Staging::Host(..) => Next::Host(SharedHost::map(&self.gpu, memory.as_fd(), self.bytes)?),
-        });
+        }));
         Ok(())
     }
 
     fn probe_send(&self, seed: u32) -> Result<()> {
-        let lost = self.hooks & hooks::CORRUPT_LINK != 0 && matches!(self.staging, Staging::Device(_));
+        let lost = self.hooks & hooks::CORRUPT_LINK != 0 && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
         let api = &*self.gpu.api;
         let kernel = Kernel::create(&self.gpu, PROBE)?;
@@ -374,8 +371,7 @@ impl Endpoint for ZeEndpoint {
     ) -> Result<Completed> {
         stream.check_device(&self.gpu)?;
         let api = &*self.gpu.api;
-        let mut issue = self.issue.lock();
-        let event = issue.events.take()?;
+        let event = self.events.lock().take()?;
         let signal = event.handle;
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
         let list = stream.raw();
@@ -414,17 +410,25 @@ impl Endpoint for ZeEndpoint {
                 chain.last = Some((stream.id, event.clone()));
             }
         }
-        issue.last = Some(event.clone());
         Ok(Completed { event })
     }
 }
 
 impl Drop for ZeEndpoint {
     fn drop(&mut self) {
-        if let Some(last) = self.issue.get_mut().last.take() {
-            // Its memory may not go before the last collective has. Every kernel's waits are bounded, so this is too.
-            let _ = last.wait();
+        let events = self.events.get_mut();
+        if !events.all_finished(self.patience) {
+            // Freeing memory under a kernel would be worse than losing it.
+            tracing::error!("collectives are still unfinished after {:?}; their memory is not freed", self.patience);
+            std::mem::forget((self.staging.clone(), self.next.clone(), self.state.clone(), self.host.clone()));
+            return;
         }
+        // The chain would keep the event, and with it the device, for ever.
+        let mut chain = self.gpu.chain.lock();
+        if chain.last.as_ref().is_some_and(|(_, last)| events.has(last)) {
+            chain.last = None;
+        }
+        drop(chain);
         for (_, ring) in &self.kernels {
             // SAFETY: all launches have finished.
             unsafe { ring.kernel.destroy(&self.gpu) };

@@ -5,7 +5,7 @@ use crate::gpu::Gpu;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events that a communicator starts with; more are made when so many completions are held at once.
 const FIRST_EVENTS: u32 = 16;
@@ -129,6 +129,20 @@ impl Events {
             self.slots.push(Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool.clone() }));
         }
         Ok(())
+    }
+
+    /// Whether every call that was given one of these events has finished, or does within `limit`.
+    pub(crate) fn all_finished(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        self.slots.iter().all(|slot| {
+            // A failing driver has finished for good.
+            slot.wait_for(until.saturating_duration_since(Instant::now())).unwrap_or(true)
+        })
+    }
+
+    /// Whether `event` is one of these.
+    pub(crate) fn has(&self, event: &Arc<EventSlot>) -> bool {
+        self.slots.iter().any(|slot| Arc::ptr_eq(slot, event))
     }
 
     /// An event that nobody holds and no unfinished call signals, ready for the next call.

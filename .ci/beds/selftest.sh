@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# selftest.sh: shows that run-on-loader.sh passes a program without fault and catches each fault that provoke.c offers,
+# in the mode that is there to catch it.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+# shellcheck source=../lib.sh
+source "$here/../lib.sh"
+# shellcheck disable=SC1091
+source "$repo/.beds/loader/env"
+
+scratch_folder
+provoke=$SCRATCH/provoke
+# The loader needs a newer C library than the compiler's: its symbols are resolved in the bed, not here.
+cc -O1 -Wall -Werror -I"$LOADER_INCLUDE" "$here/provoke.c" "$LOADER_LIBDIR/libze_loader.so.1" \
+    -Wl,--allow-shlib-undefined -o "$provoke"
+
+wrong=0
+judge() { # EXPECTATION MODE FAULT: EXPECTATION is "clean" or words that the report must contain
+    local expected=$1 mode=$2 fault=$3 status=0
+    BED_TIMEOUT=30 "$here/run-on-loader.sh" --mode "$mode" "$provoke" "$fault" >"$SCRATCH/report" 2>&1 || status=$?
+    if [[ $expected == clean ]]; then
+        ((status == 0)) && grep -q 'no finding in' "$SCRATCH/report" && return 0
+    else
+        ((status != 0)) && grep -q "^finding, times .*$expected" "$SCRATCH/report" && return 0
+    fi
+    wrong=$((wrong + 1))
+    say "selftest: fault $fault in mode $mode: expected '$expected', status $status:"
+    sed 's/^/  /' "$SCRATCH/report" >&2
+}
+
+judge clean params none
+judge clean full none
+judge 'ERROR (ZE_RESULT_ERROR_INVALID_ARGUMENT) in zeContextCreate' params stype
+judge 'ERROR (ZE_RESULT_ERROR_INVALID_NULL_HANDLE) in zeCommandListAppendSignalEvent' params null-event
+judge 'same ze_event_handle_t for signal' full double-signal
+judge 'zeEventDestroy = 0 *---> LEAK = 1' full leaked-event
+judge 'zeEventPoolDestroy = 0 *---> LEAK = 1' full leaked-pool
+judge 'LEAK = 1' full leaked-memory
+judge 'LEAK = 1' full in-child:leaked-pool
+judge clean full in-child:none
+judge 'cut off' params killed
+judge 'no process used the loader' params no-call
+
+((wrong == 0)) || die "$wrong of the bed's own checks failed"
+say "selftest: the bed passes a clean program and catches every provoked fault"

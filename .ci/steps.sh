@@ -1,0 +1,92 @@
+# shellcheck shell=bash
+# The steps of .ci/run that take more than one command. Each runs in the root of the repository.
+
+install_tools() {
+    need_packages build-essential ca-certificates jq patchelf
+    local component
+    for component in rustfmt clippy; do
+        cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
+    done
+}
+
+# loom replaces the atomics of the code that it models, so it gets a build of its own.
+model_slots_with_loom() {
+    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
+        cargo test --release -p ccl-core --test loom_slots
+}
+
+build_documentation() {
+    RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+}
+
+compare_abi() {
+    # shellcheck disable=SC1091
+    source .beds/loader/env
+    .ci/abi/check.sh "$LOADER_INCLUDE"
+}
+
+# The command as the readme has it, but for the largest size, and with results that a program can read.
+try_readme_command() {
+    local command json
+    command=$(grep -m1 -E '^cargo run .* perf all_reduce' README.md)
+    [[ $command == *' -e 64M '* ]] || die "the readme's command has another form than expected: $command"
+    json=$(mktemp)
+    # shellcheck disable=SC2086
+    timeout 300 ${command/ -e 64M / -e 256K } --json "$json"
+    jq -e '
+        .version == 1 and .collective == "all_reduce" and .ranks == 4 and (.device | length > 0)
+        and ([.results[].bytes] | unique) == [8, 32, 128, 512, 2048, 8192, 32768, 131072]
+        and ([.results[] | select(.in_place)] | length) == 8
+        and ([.results[] | select(.in_place | not)] | length) == 8
+        and all(.results[]; .dtype == "bfloat16" and .wrong == 0 and .median_us > 0 and .ze_calls_per_op <= 3)
+    ' "$json" || {
+        say "unexpected results:"
+        cat "$json"
+        return 1
+    }
+    rm -f "$json"
+}
+
+# Every crate that we build on may be used under our own licence's terms, and comes from the package registry.
+check_dependencies() {
+    cargo metadata --locked --format-version 1 --quiet | jq -e -r '
+        ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "0BSD",
+         "Unlicense", "Unicode-3.0", "CC0-1.0", "MPL-2.0"] as $usable
+        # Where brackets and AND mix, stricter than the expression: each part of the AND needs a usable alternative.
+        | def usable: gsub("/"; " OR ") | split(" AND ")
+            | all(gsub("[()]"; "") | split(" OR ") | any(. as $one | $usable | index($one)));
+        [.packages[] | select(.source != null)
+            | select((.license // "none" | usable | not) or (.source | startswith("registry+") | not))
+            | "\(.name) \(.version): licence \(.license), from \(.source)"] as $bad
+        | if $bad == [] then "\([.packages[] | select(.source != null)] | length) crates looked at"
+          else ($bad[], error("not usable")) end
+    '
+}
+
+# The program cargo built for a target, from its machine-readable messages.
+built_program() { # PACKAGE KIND NAME, with KIND test, lib or bin
+    local package=$1 kind=$2 name=$3 selector
+    case $kind in
+    lib) selector=(--lib) ;;
+    *) selector=("--$kind" "$name") ;;
+    esac
+    if [[ $kind == bin ]]; then
+        cargo build --release --quiet -p "$package" "${selector[@]}" --message-format json
+    else
+        cargo test --release --quiet --no-run -p "$package" "${selector[@]}" --message-format json
+    fi | jq -r --arg name "${name//-/_}" '
+        select(.reason == "compiler-artifact" and .executable != null)
+        | select((.target.name | gsub("-"; "_")) == $name) | .executable' | tail -n 1
+}
+
+test_on_loader() { # MODE PACKAGE KIND NAME [VARIABLE=VALUE...] [ARGUMENTS]
+    local mode=$1 program
+    program=$(built_program "$2" "$3" "$4")
+    [[ -n $program ]] || die "cargo built no $3 $4 in package $2"
+    shift 4
+    while [[ ${1:-} =~ ^[A-Z_]+= ]]; do
+        export "${1?}"
+        shift
+    done
+    .ci/beds/run-on-loader.sh --mode "$mode" "$program" "$@"
+}
