@@ -1,1 +1,1 @@
-//! Benchmarks of the collective library.
+//! Benchmarks live in `benches/`: `cargo bench -p ccl-benches`.

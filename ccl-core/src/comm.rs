@@ -10,8 +10,9 @@ use crate::protocol::{CommState, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT, stagi
 use crate::topology::{self, Hello};
 use crate::watch::{Alarm, Call, CallKind, Watch, WatchOptions};
 use parking_lot::Mutex;
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Test-only starting values. [`Default`] is what is used outside tests.
@@ -142,7 +143,7 @@ impl<D: Device> Communicator<D> {
         on_fault: FaultHandler,
     ) -> Result<Communicator<D>> {
         mesh.set_deadline(config.connection_timeout);
-        let (endpoint, info) = match Self::meet(device, &mesh, config, start) {
+        let (endpoint, info, name) = match Self::meet(device, &mesh, config, start) {
             Ok(met) => met,
             Err(error) => {
                 mesh.abandon(&error);
@@ -151,17 +152,20 @@ impl<D: Device> Communicator<D> {
         };
         let (rank, n) = (mesh.rank(), mesh.world_size());
         let alarm = endpoint.alarm();
-        let options = WatchOptions { timeout: config.timeout, label: format!("rank {rank} of {n}"), on_fault };
+        let label = format!("communicator {name:08x}, rank {rank} of {n}");
+        let options = WatchOptions { timeout: config.timeout, label, on_fault };
         let health = Arc::new(Health { watch: Watch::start(mesh, alarm.clone(), options)?, alarm });
         let issue = Mutex::new(Issue { plans: PlanCache::new(), calls: 0 });
         Ok(Communicator { shared: Arc::new(Shared { health, endpoint, issue, rank, config: config.clone(), info }) })
     }
 
     /// Everything that needs the other ranks.
-    fn meet(device: &D, mesh: &Mesh, config: &Config, start: &StartState) -> Result<(D::Endpoint, Info)> {
+    fn meet(device: &D, mesh: &Mesh, config: &Config, start: &StartState) -> Result<Met<D>> {
         let (rank, n) = (mesh.rank(), mesh.world_size());
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").into(),
+            name: chance() as u32,
+            process: *PROCESS.get_or_init(chance),
             config: config.hash(),
             alike: config.alike().map(|(name, value)| (name.to_owned(), value)).collect(),
             device: device.facts().clone(),
@@ -192,7 +196,10 @@ impl<D: Device> Communicator<D> {
         if let Some(bad) = shown.iter().position(|&s| !s) {
             return Err(Error::Device {
                 call: "pattern test".into(),
-                detail: format!("stores of rank {bad} do not arrive at rank {} even through host memory", (bad + 1) % n),
+                detail: format!(
+                    "stores of rank {bad} do not arrive at rank {} even through host memory",
+                    (bad + 1) % n
+                ),
             });
         }
         let cores = std::thread::available_parallelism().map_or(1, |c| c.get());
@@ -213,7 +220,7 @@ impl<D: Device> Communicator<D> {
         endpoint.activate(&state, agreed.form)?;
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
-        Ok((endpoint, Info { place, agreed, staging_bytes: bytes }))
+        Ok((endpoint, Info { place, agreed, staging_bytes: bytes }, hellos[0].name))
     }
 
     /// This rank.
@@ -292,6 +299,16 @@ impl<D: Device> Communicator<D> {
         }
         Ok(Completion { inner, health: shared.health.clone() })
     }
+}
+
+/// An endpoint, what came of the meeting, and the communicator's name in messages.
+type Met<D> = (<D as Device>::Endpoint, Info, u32);
+
+static PROCESS: OnceLock<u64> = OnceLock::new();
+
+/// A number that nobody else has, as far as chance goes.
+fn chance() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// An endpoint, and for each rank whether its stores arrive at the next.

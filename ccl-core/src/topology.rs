@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Hello {
     /// Version of this library.
     pub version: String,
+    /// Chance made it, so that no two communicators are alike; rank 0's is the communicator's name in messages.
+    pub name: u32,
+    /// Chance made it, once for each process.
+    pub process: u64,
     /// Hash of the part of the configuration that must be alike.
     pub config: u64,
     /// The values behind the hash, for the message.
@@ -40,7 +44,8 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
         if hello.config != first.config {
             // The first differing variable is named where both ranks' values are known.
             let (ours, theirs) = (&first.alike, &hello.alike);
-            let odd = theirs.iter().find(|pair| !ours.contains(pair)).or_else(|| ours.iter().find(|p| !theirs.contains(p)));
+            let odd =
+                theirs.iter().find(|pair| !ours.contains(pair)).or_else(|| ours.iter().find(|p| !theirs.contains(p)));
             let name = odd.map_or("hash", |(name, _)| name.as_str());
             let value = |list: &[(String, String)]| {
                 list.iter().find(|(n, _)| n == name).map_or("unset".into(), |(_, value)| format!("{name}={value}"))
@@ -49,6 +54,14 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
         }
         if hello.device.software != first.device.software {
             return Err(differs("driver", first.device.driver.clone(), hello.device.driver.clone()));
+        }
+        let shares = |h: &&Hello| h.device.uuid == hello.device.uuid && h.process == hello.process;
+        if let Some(other) = hellos[..rank].iter().position(|h| shares(&h)) {
+            return Err(Error::InvalidUsage(format!(
+                "ranks {other} and {rank} are threads of one process on one device ({}): collectives of a process and \
+                 device run one at a time, so that these would wait for each other",
+                hello.device.name
+            )));
         }
         if let Some(other) = hellos[..rank].iter().position(|h| h.device.uuid == hello.device.uuid)
             && !config.allow_shared_device

@@ -20,7 +20,7 @@ mod verdict;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,11 @@ pub trait Alarm: Send + Sync {
     fn abort(&self);
     /// What the device last said. Must not block.
     fn progress(&self) -> Progress;
+    /// Identifies the device, on which this process's collectives run one at a time. Unknown, a stuck collective of
+    /// another communicator can't be named as the reason why one of this communicator has not begun.
+    fn device(&self) -> Option<[u8; 16]> {
+        None
+    }
 }
 
 /// Collectives entered and finished, as the device counts them, and its first fault.
@@ -97,6 +102,9 @@ pub struct Watch {
     goodbye: bool,
 }
 
+/// The watches of this process whose device is known.
+static WATCHED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
 /// What the watch's thread and its owner share.
 struct Shared {
     peers: Vec<Option<Peer>>,
@@ -118,6 +126,7 @@ impl Watch {
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| Error::system("eventfd of the watch", errno))?;
         let peers = mesh.into_peers();
+        let alarm_device = alarm.device();
         let shared = Arc::new(Shared {
             peers,
             alarm,
@@ -131,6 +140,11 @@ impl Watch {
             wake,
         });
         shared.attach();
+        if alarm_device.is_some() {
+            let mut all = WATCHED.lock();
+            all.retain(|other| other.strong_count() > 0);
+            all.push(Arc::downgrade(&shared));
+        }
         let patrol = patrol::Patrol::new(Arc::clone(&shared));
         let thread = sys::spawn("cclx-watch", move || patrol.run())?;
         Ok(Self { shared, thread: Some(thread), generation, goodbye: true })
@@ -215,6 +229,17 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Shared {
+    /// The collective of another communicator that the same device is in.
+    fn elsewhere(&self) -> Option<String> {
+        let device = self.alarm.device()?;
+        let others: Vec<_> = WATCHED.lock().iter().filter_map(Weak::upgrade).collect();
+        others.into_iter().filter(|other| !std::ptr::eq(other.as_ref(), self)).find_map(|other| {
+            let progress = other.alarm.progress();
+            let busy = progress.entered > progress.done && other.alarm.device() == Some(device);
+            busy.then(|| format!("{} of {}", other.calls.describe(progress.entered), other.label))
+        })
+    }
+
     /// The first failure, met here.
     fn trip(&self, error: Error) {
         let told = error.clone();

@@ -21,7 +21,9 @@ const MANY: u32 = 1000;
 /// All sequences of `length` of the given calls.
 fn sequences(palette: &[Call], length: usize) -> Vec<Vec<Call>> {
     (0..length).fold(vec![Vec::new()], |all, _| {
-        all.iter().flat_map(|calls| palette.iter().map(|call| [calls.as_slice(), std::slice::from_ref(call)].concat())).collect()
+        all.iter()
+            .flat_map(|calls| palette.iter().map(|call| [calls.as_slice(), std::slice::from_ref(call)].concat()))
+            .collect()
     })
 }
 
@@ -65,7 +67,7 @@ fn holds(scenario: &Scenario) {
 #[test]
 fn two_ranks_any_three_calls_stores_delayed() {
     // Slots of three lines: one wire of three, two of one with a line left over, or three of one.
-    let palette = dealt(2, &[(1, 1), (1, 2), (1, 3), (1, 7), (2, 1), (2, 4), (2, 5), (3, 3)]);
+    let palette = dealt(2, &[(1, 1), (1, 3), (1, 7), (2, 1), (2, 5), (3, 3)]);
     let all = sequences(&palette, 3);
     all_hold("n=2, 3 calls", all.into_iter().map(|calls| Scenario::new(2, 3, MANY, calls).delayed()));
 }
@@ -147,7 +149,8 @@ type AnyCalls = (usize, usize, u32, Vec<(usize, Vec<usize>)>);
 
 fn any_calls() -> impl Strategy<Value = AnyCalls> {
     (2..=12usize, 1..=4usize, 0..4u32).prop_flat_map(|(n, lines, limit)| {
-        let chunks = prop::collection::vec(0..=9usize, n).prop_filter("empty", |chunks| chunks.iter().any(|&len| len > 0));
+        let chunks =
+            prop::collection::vec(0..=9usize, n).prop_filter("empty", |chunks| chunks.iter().any(|&len| len > 0));
         let calls = prop::collection::vec((0..4usize, chunks), 1..6);
         (Just(n), Just(lines), Just(limit), calls)
     })
@@ -267,11 +270,17 @@ fn clearing_without_barriers_removes_the_next_ranks_message() {
 #[test]
 fn a_clearing_must_reach_memory_before_the_barrier_ends() {
     let late = Rules { clears_in_order: false, ..Rules::default() };
-    for n in 2..=3 {
-        let scenario = Scenario { limit: 1, ..plain(n) }.delayed();
+    let finds = |scenario: &Scenario, expected| {
         let outcome = search(&scenario.with(late));
-        assert_eq!(outcome.violation.as_ref().unwrap().0, Violation::ClearedUnread, "{outcome}");
-        holds(&scenario);
+        assert_eq!(outcome.violation.as_ref().unwrap().0, expected, "{outcome}");
+        holds(scenario);
+    };
+    for n in 2..=3 {
+        // The old flag is still there when the new tags begin,
+        finds(&Scenario { limit: 1, ..plain(n) }.delayed(), Violation::WrongMessage);
+        // or, if it is of another round, the clearing takes the new message with it.
+        let calls = vec![Call::dealt(n, 1, n), Call::dealt(n, 1, n), Call::dealt(n, 1, n)];
+        finds(&Scenario::new(n, 1, 2, calls).delayed(), Violation::ClearedUnread);
     }
 }
 
@@ -328,7 +337,9 @@ fn the_model_deals_lines_as_a_plan_deals_blocks() {
         let plan = RingPlan::new(&request, &agreed, wires as u32).unwrap();
         let model = Scenario::new(n, slot_tiles * TILE_BLOCKS, TAG_LIMIT, vec![Call::dealt(n, wires, blocks)]);
         assert_eq!(plan.rounds, model.rounds(0));
-        for (wire, round, chunk) in (0..wires).flat_map(|w| (0..plan.rounds).flat_map(move |r| (0..n).map(move |c| (w, r, c)))) {
+        for (wire, round, chunk) in
+            (0..wires).flat_map(|w| (0..plan.rounds).flat_map(move |r| (0..n).map(move |c| (w, r, c))))
+        {
             let lanes = model.lanes(0).filter(|lane| lane / model.part(0) == wire);
             let dealt = lanes.filter(|&lane| round < model.rounds_of(0, lane, chunk) as u32).count();
             let planned = plan.segment(chunk, wire as u32, round).map_or(0, |segment| segment.blocks as usize);

@@ -12,7 +12,7 @@ pub(crate) enum Via {
     #[cfg(feature = "soft")]
     Linked,
     /// Through the system's loader, which is kept loaded.
-    Loader(#[expect(dead_code, reason = "keeps the library loaded")] Loader),
+    Loader(#[expect(dead_code, reason = "keeps the library loaded")] Box<Loader>),
 }
 
 /// A driver's functions. Lives as long as any object made with them.

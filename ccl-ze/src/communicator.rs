@@ -13,6 +13,7 @@ use ccl_core::plan::{Plan, Request};
 use ccl_core::{DataType, Error, ReduceOp, Result};
 use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
 use std::ffi::c_void;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,20 +79,32 @@ impl Builder {
     }
 
     fn form(self, device: ZeDevice, mesh: Mesh) -> Result<Communicator> {
-        let ends = self.config.on_error == Some(OnError::Abort);
-        let on_fault = self.on_fault.unwrap_or_else(|| {
-            Box::new(move |error| {
-                tracing::error!("{error}");
-                if ends {
-                    // Whatever the process would compute from here on would rest on a wrong result.
-                    std::process::abort();
-                }
-            })
-        });
+        let on_fault = self.on_fault.unwrap_or_else(|| default_handler(&self.config, mesh.rank(), mesh.world_size()));
         let gpu = device.gpu.clone();
         let core = comm::Communicator::init(&device, mesh, &self.config, &self.start, on_fault)?;
         Ok(Communicator { core, gpu, config: self.config })
     }
+}
+
+/// What CCLX_ON_ERROR asks for.
+fn default_handler(config: &Config, rank: usize, n: usize) -> FaultHandler {
+    let ends = config.on_error == Some(OnError::Abort);
+    let elsewhere = config.log_file.is_some();
+    Box::new(move |error| {
+        if !ends {
+            tracing::error!("rank {rank} of {n}: {error}");
+            return;
+        }
+        let message = format!("rank {rank} of {n}: {error}; the process ends (CCLX_ON_ERROR=log would keep it)\n");
+        // A process that ends says why on standard error, whether it has a log or not; in one write, so that the
+        // messages of several ranks don't mix.
+        let _ = std::io::stderr().write_all(message.as_bytes());
+        if elsewhere {
+            tracing::error!("{}", message.trim_end());
+        }
+        // Whatever the process would compute from here on would rest on a wrong result.
+        std::process::abort();
+    })
 }
 
 /// A group of ranks that reduce together, and this rank's device in it. Cheap to clone; usable from any thread.

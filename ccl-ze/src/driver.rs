@@ -44,7 +44,8 @@ fn no_kernels() -> Error {
 
 #[cfg(feature = "soft")]
 fn linked() -> Result<Arc<Api>> {
-    let table = Table::load_with(ze_soft::resolve).map_err(|e| Error::Internal(e.to_string()))?;
+    let resolve = crate::hooks::RESOLVER.get().copied().unwrap_or(ze_soft::resolve);
+    let table = Table::load_with(resolve).map_err(|e| Error::Internal(e.to_string()))?;
     let drivers = drivers(&table).map_err(|code| failed("zeInit of the software driver", code))?;
     let driver = drivers.first().copied().ok_or_else(|| Error::Internal("the software driver has no driver".into()))?;
     Ok(Arc::new(with_extensions(table, driver, Via::Linked, true)))
@@ -74,7 +75,8 @@ fn through_loader() -> Result<Found> {
     };
     for driver in drivers {
         if is_software(&table, driver) {
-            found.software = Some(Arc::new(with_extensions(table, driver, Via::Loader(loader.clone()), true)));
+            found.software =
+                Some(Arc::new(with_extensions(table, driver, Via::Loader(Box::new(loader.clone())), true)));
         } else {
             found.intel |= has_intel_gpu(&table, driver);
         }

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// Words of the pattern of the link test at each end of the staging memory.
 const PROBE_WORDS: usize = 16 * 1024;
 
+/// How many events a call waits for without an allocation.
+const FEW_WAITS: usize = 16;
+
 /// A device, as `ccl-core` sees it.
 pub(crate) struct ZeDevice {
     pub(crate) gpu: Arc<Gpu>,
@@ -64,7 +67,10 @@ impl Device for ZeDevice {
             bytes,
             next: None,
             state: Arc::new(Allocation::device(gpu, size_of::<CommState>())?),
-            host: Arc::new(HostWords(Allocation::host(gpu, size_of::<HostBlock>())?)),
+            host: Arc::new(HostWords {
+                memory: Allocation::host(gpu, size_of::<HostBlock>())?,
+                device: gpu.facts.uuid,
+            }),
             kernels: Vec::new(),
             stream: Stream::new(gpu, 0)?,
             events: Mutex::new(Events::new(gpu, gpu.counter_events(self.config.events)?)?),
@@ -76,7 +82,7 @@ impl Device for ZeDevice {
             endpoint.fill(endpoint.staging.address(), 0xFF, bytes)?;
         }
         endpoint.clear_staging()?;
-        endpoint.fill(endpoint.host.0.address, 0, size_of::<HostBlock>())?;
+        endpoint.fill(endpoint.host.memory.address, 0, size_of::<HostBlock>())?;
         Ok(endpoint)
     }
 }
@@ -166,7 +172,10 @@ impl ZeEndpoint {
     }
 
     fn next_address(&self) -> Result<*mut c_void> {
-        self.next.as_ref().map(|next| next.address()).ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
+        self.next
+            .as_ref()
+            .map(|next| next.address())
+            .ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
     }
 
     /// The two ranges of staging memory that the pattern covers: its beginning and its end.
@@ -344,7 +353,7 @@ impl Endpoint for ZeEndpoint {
                         0,
                         0,
                         self.state.address as u64,
-                        self.host.0.address as u64,
+                        self.host.memory.address as u64,
                         self.staging.address() as u64,
                         self.next_address()? as u64,
                         ring.geometry.count(),
@@ -398,11 +407,19 @@ impl Endpoint for ZeEndpoint {
                 let ring = &self.kernels[*kernel].1;
                 match &chain.last {
                     Some((id, last)) if *id != stream.id => {
-                        let mut all = Vec::with_capacity(after.len() + 1);
-                        all.extend_from_slice(after);
-                        all.push(last.handle);
+                        let mut few = [std::ptr::null_mut(); FEW_WAITS];
+                        let mut many = Vec::new();
+                        let all = match few.get_mut(..=after.len()) {
+                            Some(few) => few,
+                            None => {
+                                many.resize(after.len() + 1, std::ptr::null_mut());
+                                &mut many[..]
+                            }
+                        };
+                        all[..after.len()].copy_from_slice(after);
+                        all[after.len()] = last.handle;
                         // SAFETY: buffers and events are the caller's duty; the chain keeps its event alive.
-                        unsafe { self.launch(list, ring, *groups, &arguments, signal, &all)? };
+                        unsafe { self.launch(list, ring, *groups, &arguments, signal, all)? };
                     }
                     // SAFETY: buffers and events are the caller's duty.
                     _ => unsafe { self.launch(list, ring, *groups, &arguments, signal, after)? },
@@ -464,11 +481,14 @@ impl device::Completion for Completed {
 }
 
 /// The host block, as the watch uses it.
-struct HostWords(Allocation);
+struct HostWords {
+    memory: Allocation,
+    device: [u8; 16],
+}
 
 impl HostWords {
     fn block(&self) -> *mut HostBlock {
-        self.0.address.cast()
+        self.memory.address.cast()
     }
 
     fn word(&self, word: *mut u32) -> &AtomicU32 {
@@ -483,6 +503,10 @@ impl HostWords {
 }
 
 impl Alarm for HostWords {
+    fn device(&self) -> Option<[u8; 16]> {
+        Some(self.device)
+    }
+
     fn abort(&self) {
         // SAFETY: only the address of the field is computed.
         self.word(unsafe { &raw mut (*self.block()).abort }).store(1, Ordering::Release);

@@ -18,3 +18,8 @@ pub const SKIP_STAGING_CLEAR: u32 = 64;
 pub const POISON_STAGING: u32 = 128;
 /// Stores to the next rank are lost in the pattern test of P2P staging (not of host staging).
 pub const CORRUPT_LINK: u32 = 256;
+
+/// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
+/// communicator.
+#[cfg(feature = "soft")]
+pub static RESOLVER: std::sync::OnceLock<fn(&std::ffi::CStr) -> *const std::ffi::c_void> = std::sync::OnceLock::new();

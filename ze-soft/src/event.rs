@@ -203,9 +203,7 @@ impl Event {
         }
         let stamps = match &self.kind {
             EventKind::Counted { stamps, .. } => stamps,
-            EventKind::Regular { .. } => {
-                &self.cell().ok_or(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT)?.stamps
-            }
+            EventKind::Regular { .. } => &self.cell().ok_or(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT)?.stamps,
         };
         Ok(ze_kernel_timestamp_data_t {
             kernelStart: stamps.start.load(Ordering::Relaxed),

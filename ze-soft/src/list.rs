@@ -85,8 +85,7 @@ impl List {
             let text = "only an in-order list can signal a counter-based event";
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
         };
-        let (immediate, other) =
-            (ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE, ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE);
+        let (immediate, other) = (ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE, ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE);
         let (wanted, name) = match self.is_immediate() {
             // Neither flag means immediate.
             true => (flags & immediate != 0 || flags & other == 0, "an immediate"),

@@ -1,7 +1,7 @@
 //! Commands: what they do, what they wait for and what they signal.
 
-use crate::event::{Counter, Event, Point};
 use crate::device::timestamp;
+use crate::event::{Counter, Event, Point};
 use crate::exec::Source;
 use crate::kernel::BoundLaunch;
 use crate::properties::MAX_FILL_PATTERN;

@@ -324,7 +324,11 @@ fn counter_based_events_of_regular_lists_follow_each_execution() {
     // Each execution of `take` logs twice; never more than executions of `make` allow.
     let (mut ones, mut zeros) = (0, 0);
     for entry in entries(log) {
-        if entry == 1 { ones += 1 } else { zeros += 1 }
+        if entry == 1 {
+            ones += 1
+        } else {
+            zeros += 1
+        }
         assert!(zeros <= 2 * ones, "an execution went ahead of the one it waits for");
     }
     assert_eq!((ones, zeros), (rounds, 2 * rounds));

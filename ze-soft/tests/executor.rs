@@ -162,8 +162,13 @@ fn a_waiter_runs_nothing_that_was_issued_later() {
     assert_eq!(read(cell), 1);
     release.store(1, Ordering::Release);
     ok(soft.wait_list(other, SOON));
-    // The same where the host itself signals what is waited for.
+    // The same where the host itself signals what is waited for, which a command signalled the time before.
     let release = &cells(1)[0];
+    // SAFETY: a live list and event.
+    ok(unsafe { (soft.ze.zeCommandListAppendSignalEvent)(list, gate) });
+    ok(soft.wait(gate, NEVER));
+    ok(soft.reset_host(gate));
+    let start = Instant::now();
     soft.launch(other, "spin", [&raw const *release as u64, &raw const *started as u64], null_mut(), &[]);
     std::thread::scope(|scope| {
         let (ze, event) = (soft.ze, gate as usize);
@@ -173,6 +178,7 @@ fn a_waiter_runs_nothing_that_was_issued_later() {
             ok(unsafe { (ze.zeEventHostSignal)(event as ze_event_handle_t) });
         });
         ok(soft.wait(gate, NEVER));
+        assert!(start.elapsed() < Duration::from_secs(10), "the waiter ran the kernel that waits for it");
         release.store(1, Ordering::Release);
     });
     ok(soft.wait_list(other, SOON));

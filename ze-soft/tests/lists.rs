@@ -293,7 +293,8 @@ fn launches_by_every_entry_point() {
     let log = cells(20);
     let groups = ze_group_count_t { groupCountX: 1, groupCountY: 1, groupCountZ: 1 };
     let address = log.as_ptr() as u64;
-    let cooperative = ze_command_list_append_launch_kernel_param_cooperative_desc_t { isCooperative: 1, ..Default::default() };
+    let cooperative =
+        ze_command_list_append_launch_kernel_param_cooperative_desc_t { isCooperative: 1, ..Default::default() };
     // SAFETY: live handles, argument values of the right size.
     unsafe {
         ok((soft.ze.zeKernelSetGroupSize)(kernel, 1, 1, 1));
@@ -312,7 +313,10 @@ fn launches_by_every_entry_point() {
             }
         }
         let launch = soft.ze.zeCommandListAppendLaunchKernel;
-        assert_eq!(launch(list, kernel, std::ptr::null(), null_mut(), 0, null_mut()), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+        assert_eq!(
+            launch(list, kernel, std::ptr::null(), null_mut(), 0, null_mut()),
+            ZE_RESULT_ERROR_INVALID_NULL_POINTER
+        );
         let launch = soft.ze.zeCommandListAppendLaunchKernelWithParameters.unwrap();
         let unknown = ze_context_desc_t::default();
         let code = launch(list, kernel, &groups, (&raw const unknown).cast(), null_mut(), 0, null_mut());

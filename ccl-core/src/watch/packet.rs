@@ -28,6 +28,8 @@ pub(super) enum Packet {
         entered: u64,
         /// Collectives finished.
         done: u64,
+        /// The collective of another communicator that the sender's device is in, or nothing.
+        elsewhere: String,
     },
     /// The sender's communicator failed, because of this.
     Abort(Error),
@@ -44,9 +46,10 @@ impl Packet {
                 out.push(2);
                 out.extend(nonce.to_le_bytes());
             }
-            Packet::Answer { nonce, entered, done } => {
+            Packet::Answer { nonce, entered, done, elsewhere } => {
                 out.push(3);
                 out.extend([nonce, entered, done].into_iter().flat_map(|value| value.to_le_bytes()));
+                text(&mut out, elsewhere);
             }
             Packet::Abort(error) => {
                 out.push(4);
@@ -66,7 +69,12 @@ impl Packet {
         Some(match reader.byte()? {
             1 => Packet::Attach,
             2 => Packet::Ask { nonce: reader.number()? },
-            3 => Packet::Answer { nonce: reader.number()?, entered: reader.number()?, done: reader.number()? },
+            3 => Packet::Answer {
+                nonce: reader.number()?,
+                entered: reader.number()?,
+                done: reader.number()?,
+                elsewhere: reader.text()?,
+            },
             4 => {
                 let (kind, number) = (reader.byte()?, reader.number()?);
                 Packet::Abort(unflat(kind, number, reader.text()?, reader.text()?)?)
@@ -141,7 +149,7 @@ mod tests {
         vec![
             Packet::Attach,
             Packet::Ask { nonce: 5 },
-            Packet::Answer { nonce: 5, entered: 7, done: 6 },
+            Packet::Answer { nonce: 5, entered: 7, done: 6, elsewhere: "z".into() },
             Packet::Goodbye,
             Packet::Abort(Error::PeerLost { rank: 3, detail: "a".into(), during: " during b".into() }),
             Packet::Abort(Error::Timeout { after: Duration::from_secs(60), what: "w".into() }),

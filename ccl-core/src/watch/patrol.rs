@@ -13,7 +13,7 @@ use super::verdict::{Standing, blame};
 use super::{DeviceFault, Shared};
 use crate::Error;
 use crate::mesh::{self, sys};
-use crate::protocol::Fault;
+use crate::protocol::{Fault, MAX_RANKS};
 
 /// Between two looks at the device while a collective is in flight or was not long ago.
 const BUSY_TICK: Duration = Duration::from_millis(20);
@@ -29,6 +29,8 @@ const SHORTEST_ANSWER_TIME: Duration = Duration::from_millis(100);
 const ABSENCE: Duration = Duration::from_millis(500);
 /// How long hearsay of a death waits for the hang-up to be seen here as well.
 const LINGER: Duration = Duration::from_millis(10);
+/// Most descriptors that are watched: the owner's, and of each peer its socket and its process.
+const MOST_FDS: usize = 1 + 2 * MAX_RANKS;
 /// Packets of one peer in a row, so that one peer can't keep the thread from the others.
 const BURST: usize = 64;
 
@@ -55,7 +57,14 @@ struct Seat {
     closed: bool,
     /// It told of a failure; its end is then a consequence.
     told: bool,
-    answer: Option<(u64, u64)>,
+    answer: Option<Answer>,
+}
+
+/// How far a rank says it is.
+struct Answer {
+    entered: u64,
+    done: u64,
+    elsewhere: String,
 }
 
 /// A collective that seems stuck, while the peers are being asked.
@@ -115,19 +124,25 @@ impl Patrol {
 
     /// Waits for a packet, a hang-up, the end of a process or the tick; returns the seats with news.
     fn poll(&self, tick: Duration) -> nix::Result<Vec<usize>> {
-        let mut fds = vec![PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
-        let mut whose = vec![usize::MAX];
+        // On the stack, since a tick in the steady state allocates nothing.
+        let mut fds: [_; MOST_FDS] = std::array::from_fn(|_| PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN));
+        let mut whose = [usize::MAX; MOST_FDS];
+        let mut count = 1;
+        let mut add = |fd, index| {
+            fds[count] = PollFd::new(fd, PollFlags::POLLIN);
+            whose[count] = index;
+            count += 1;
+        };
         for (index, seat) in self.seats.iter().enumerate().filter(|(_, seat)| !seat.closed) {
             if let Some(peer) = &self.shared.peers[seat.rank] {
-                fds.push(PollFd::new(peer.socket.as_fd(), PollFlags::POLLIN));
-                whose.push(index);
+                add(peer.socket.as_fd(), index);
             }
             if let Some(process) = seat.process.as_ref().filter(|_| !seat.left) {
-                fds.push(PollFd::new(process.as_fd(), PollFlags::POLLIN));
-                whose.push(index);
+                add(process.as_fd(), index);
             }
         }
-        sys::poll(&mut fds, Instant::now() + tick)?;
+        let fds = &mut fds[..count];
+        sys::poll(fds, Instant::now() + tick)?;
         let mut ready: Vec<_> =
             fds.iter().zip(whose).filter(|(fd, _)| fd.any() == Some(true)).map(|(_, i)| i).collect();
         ready.retain(|index| *index != usize::MAX);
@@ -208,10 +223,13 @@ impl Patrol {
             Some(Packet::Attach) => seat.process = fds.into_iter().next(),
             Some(Packet::Ask { nonce }) => {
                 let progress = self.shared.alarm.progress();
-                let answer = Packet::Answer { nonce, entered: progress.entered, done: progress.done };
+                let elsewhere = self.shared.elsewhere().unwrap_or_default();
+                let answer = Packet::Answer { nonce, entered: progress.entered, done: progress.done, elsewhere };
                 self.shared.send(seat.rank, &answer);
             }
-            Some(Packet::Answer { nonce, entered, done }) if nonce == self.nonce => seat.answer = Some((entered, done)),
+            Some(Packet::Answer { nonce, entered, done, elsewhere }) if nonce == self.nonce => {
+                seat.answer = Some(Answer { entered, done, elsewhere });
+            }
             Some(Packet::Answer { .. }) => {}
             Some(Packet::Goodbye) => seat.left = true,
             Some(Packet::Abort(error)) => {
@@ -327,9 +345,11 @@ impl Seat {
     }
 
     fn standing(&self) -> Standing {
-        match self.answer {
+        match &self.answer {
             _ if self.left => Standing::Left,
-            Some((entered, done)) => Standing::At { entered, done },
+            Some(Answer { entered, done, elsewhere }) => {
+                Standing::At { entered: *entered, done: *done, elsewhere: elsewhere.clone() }
+            }
             None => Standing::Silent { pid: self.pid },
         }
     }

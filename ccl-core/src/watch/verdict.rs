@@ -1,7 +1,7 @@
 //! Who is to blame for a collective that does not finish: a pure function of what the ranks answered.
 
 /// Where another rank stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It did not answer in time.
     Silent {
@@ -16,13 +16,14 @@ pub(super) enum Standing {
         entered: u64,
         /// Collectives finished.
         done: u64,
+        /// The collective of another communicator that its device is in, or nothing.
+        elsewhere: String,
     },
 }
 
 /// The sentence about collective `number`, called `name`, given every other rank's standing.
 pub(super) fn blame(number: u64, name: &str, others: &[(usize, Standing)]) -> String {
-    let culprits: Vec<_> =
-        others.iter().filter_map(|(rank, standing)| accuse(number, name, *rank, *standing)).collect();
+    let culprits: Vec<_> = others.iter().filter_map(|(rank, standing)| accuse(number, name, *rank, standing)).collect();
     if !culprits.is_empty() {
         return culprits.join("; ");
     }
@@ -38,17 +39,21 @@ pub(super) fn blame(number: u64, name: &str, others: &[(usize, Standing)]) -> St
     }
 }
 
-fn accuse(number: u64, name: &str, rank: usize, standing: Standing) -> Option<String> {
+fn accuse(number: u64, name: &str, rank: usize, standing: &Standing) -> Option<String> {
     match standing {
         Standing::Silent { pid } => Some(format!("rank {rank} (process {pid}) does not answer (stopped?)")),
         Standing::Left => Some(format!("rank {rank} has left (it said goodbye)")),
-        Standing::At { entered, done } if entered < number => Some(if entered > done {
-            format!("rank {rank} has not entered {name} (it is still in #{entered})")
-        } else if done == 0 {
-            format!("rank {rank} has not entered {name} (it has entered none)")
-        } else {
-            format!("rank {rank} has not entered {name} (it finished #{done})")
-        }),
+        Standing::At { entered, done, elsewhere } if *entered < number => {
+            let where_it_is = if entered > done {
+                format!("it is still in #{entered}")
+            } else if *done == 0 {
+                "it has entered none".to_owned()
+            } else {
+                format!("it finished #{done}")
+            };
+            let where_else = if elsewhere.is_empty() { String::new() } else { format!(" and is in {elsewhere}") };
+            Some(format!("rank {rank} has not entered {name} ({where_it_is}{where_else})"))
+        }
         Standing::At { .. } => None,
     }
 }
@@ -59,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_odd_rank_is_named() {
-        let at = |entered, done| Standing::At { entered, done };
+        let at = |entered, done| Standing::At { entered, done, elsewhere: String::new() };
         let name = "all_reduce #7";
         assert_eq!(
             blame(7, name, &[(0, at(7, 6)), (2, at(6, 6))]),
@@ -68,6 +73,11 @@ mod tests {
         assert_eq!(
             blame(7, name, &[(0, Standing::Silent { pid: 9 }), (2, at(6, 5))]),
             "rank 0 (process 9) does not answer (stopped?); rank 2 has not entered all_reduce #7 (it is still in #6)"
+        );
+        let elsewhere = Standing::At { entered: 6, done: 6, elsewhere: "all_reduce #1 of communicator b".into() };
+        assert_eq!(
+            blame(7, name, &[(2, elsewhere)]),
+            "rank 2 has not entered all_reduce #7 (it finished #6 and is in all_reduce #1 of communicator b)"
         );
         assert_eq!(blame(7, name, &[(1, Standing::Left)]), "rank 1 has left (it said goodbye)");
         assert_eq!(blame(1, "x", &[(1, at(0, 0))]), "rank 1 has not entered x (it has entered none)");

@@ -1,10 +1,10 @@
 //! The protocol as a state machine: what a work-group, a work-item and the memory between two ranks can do next.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use ccl_core::protocol::{TagSpan, owner, steps};
 
+use super::work::{GroupOp, Op, Strand, barrier_ops, lay_out};
 use super::{Advance, Scenario, TagRule, Work};
 
 /// What must never happen.
@@ -154,31 +154,6 @@ pub(crate) enum Action {
     Strand(usize, usize),
 }
 
-/// A work-group's steps before the ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum GroupOp {
-    Signal(usize),
-    Await(usize),
-    Clear,
-    /// Nothing: for a work-group that no line goes to.
-    Pass,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Op {
-    lane: usize,
-    round: usize,
-    position: usize,
-    chunk: usize,
-}
-
-/// Work that is done in order.
-#[derive(Clone, Debug)]
-struct Strand {
-    wire: usize,
-    ops: Vec<Op>,
-}
-
 /// A scenario with the work of every rank in every call laid out.
 pub(crate) struct Machine {
     pub(crate) scenario: Scenario,
@@ -190,8 +165,9 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(scenario: Scenario) -> Self {
-        let strands: Vec<Vec<Vec<Strand>>> =
-            (0..scenario.calls.len()).map(|call| (0..scenario.n).map(|rank| lay_out(&scenario, call, rank)).collect()).collect();
+        let strands: Vec<Vec<Vec<Strand>>> = (0..scenario.calls.len())
+            .map(|call| (0..scenario.n).map(|rank| lay_out(&scenario, call, rank)).collect())
+            .collect();
         let max_wires = scenario.calls.iter().map(|call| call.wires).max().unwrap_or(1);
         let max_strands = strands.iter().flatten().map(Vec::len).max().unwrap_or(0);
         Self { scenario, strands, max_wires, max_strands }
@@ -225,7 +201,10 @@ impl Machine {
                     Some(_) => out.push(Action::Group(rank, wire)),
                     None => {
                         let mine = self.strands[call][rank].iter().enumerate().filter(|(_, s)| s.wire == wire);
-                        out.extend(mine.filter(|(i, _)| self.ready(state, rank, *i, group)).map(|(i, _)| Action::Strand(rank, i)));
+                        out.extend(
+                            mine.filter(|(i, _)| self.ready(state, rank, *i, group))
+                                .map(|(i, _)| Action::Strand(rank, i)),
+                        );
                     }
                 }
             }
@@ -295,7 +274,8 @@ impl Machine {
         let progress = |i: usize| strands[i].ops.get(state.strands[rank * self.max_strands + i] as usize);
         let Some(op) = progress(index) else { return false };
         // Chunks go their own way, but not into the next round.
-        let beside = strands.iter().enumerate().filter(|(_, s)| s.ops[0].lane == op.lane).filter_map(|(i, _)| progress(i));
+        let beside =
+            strands.iter().enumerate().filter(|(_, s)| s.ops[0].lane == op.lane).filter_map(|(i, _)| progress(i));
         if self.scenario.work == Work::Chunk && beside.into_iter().any(|other| other.round < op.round) {
             return false;
         }
@@ -421,7 +401,8 @@ impl Machine {
         let wires = self.scenario.calls[call].wires as u8;
         let own = &mut state.ranks[rank];
         own.left += 1;
-        let advances = if self.scenario.rules.advance == Advance::FirstByMost { own.left == 1 } else { own.left == wires };
+        let advances =
+            if self.scenario.rules.advance == Advance::FirstByMost { own.left == 1 } else { own.left == wires };
         if advances {
             let next = u32::from(group.base) + self.scenario.rounds(call);
             let span = TagSpan { base: u32::from(group.base), next, wraps: group.wraps };
@@ -483,40 +464,4 @@ fn arrive(state: &mut State, store: Store) -> Result<(), Violation> {
         }
     }
     Ok(())
-}
-
-/// Two laps of a token: the first gathers (0 to 1 ... to n-1 to 0), the second releases (0 to ... n-1).
-fn barrier_ops(n: usize, rank: usize, barrier: usize) -> Vec<GroupOp> {
-    let (gather, release) = (barrier * 2, barrier * 2 + 1);
-    if rank == 0 {
-        return vec![GroupOp::Signal(gather), GroupOp::Await(gather), GroupOp::Signal(release)];
-    }
-    let mut ops = vec![GroupOp::Await(gather), GroupOp::Signal(gather), GroupOp::Await(release)];
-    if rank + 1 < n {
-        ops.push(GroupOp::Signal(release));
-    }
-    ops
-}
-
-/// The strands of one rank in one call.
-fn lay_out(scenario: &Scenario, call: usize, rank: usize) -> Vec<Strand> {
-    let mut all = Vec::new();
-    for round in 0..scenario.rounds(call) as usize {
-        for position in scenario.positions() {
-            let chunk = scenario.chunk_at(rank, position);
-            let lanes = scenario.lanes(call).filter(|&lane| round < scenario.rounds_of(call, lane, chunk));
-            all.extend(lanes.map(|lane| Op { lane, round, position, chunk }));
-        }
-    }
-    let wire = |op: &Op| op.lane / scenario.part(call);
-    let key = |op: &Op| match scenario.work {
-        Work::Line => (op.lane, 0),
-        Work::Chunk => (op.lane, op.chunk),
-        Work::Wire => (wire(op), 0),
-    };
-    let mut strands: BTreeMap<(usize, usize), Strand> = BTreeMap::new();
-    for op in all {
-        strands.entry(key(&op)).or_insert_with(|| Strand { wire: wire(&op), ops: Vec::new() }).ops.push(op);
-    }
-    strands.into_values().collect()
 }

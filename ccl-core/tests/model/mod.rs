@@ -1,12 +1,13 @@
 //! A model of the ring, made from the library's own numbers: what is sent where under which tag, with switches that
 //! take one rule of the protocol away at a time.
 //!
-//! [`machine`] is the protocol as a state machine, [`search`] visits every state of it, [`order`] proves the same of
-//! sizes that no search reaches.
+//! [`work`] lays out who does what, [`machine`] is the protocol as a state machine, [`search`] visits every state of it,
+//! [`order`] proves the same of sizes that no search reaches.
 
 pub(crate) mod machine;
 pub(crate) mod order;
 pub(crate) mod search;
+pub(crate) mod work;
 
 use ccl_core::protocol::{self, TagSpan, sent_chunk, steps, tag, tag_span};
 
@@ -218,7 +219,13 @@ impl Scenario {
     }
 
     /// The line of `rank`'s staging memory into which the previous rank stores at `step`.
-    pub(crate) fn cell(&self, call: usize, rank: usize, lane: usize, (base, round, step): (u32, usize, usize)) -> usize {
+    pub(crate) fn cell(
+        &self,
+        call: usize,
+        rank: usize,
+        lane: usize,
+        (base, round, step): (u32, usize, usize),
+    ) -> usize {
         let (slot, part) = (self.slot(base, round, step), self.part(call));
         let inside = match self.rules.layout {
             Layout::SlotMajor => slot * self.lines + lane,
@@ -233,7 +240,10 @@ impl Scenario {
         let last = wire + 1 == self.calls[call].wires && self.rules.clears_remainder;
         let end = if last { self.lines } else { (wire + 1) * part };
         let slots = 0..self.slots();
-        slots.flat_map(|slot| (wire * part..end).map(move |lane| (slot, lane))).map(|(slot, lane)| (rank * self.slots() + slot) * self.lines + lane).collect()
+        slots
+            .flat_map(|slot| (wire * part..end).map(move |lane| (slot, lane)))
+            .map(|(slot, lane)| (rank * self.slots() + slot) * self.lines + lane)
+            .collect()
     }
 
     /// Chunk that `rank` receives, reduces and sends on at `position` (0 sends only, the last receives only).

@@ -107,7 +107,14 @@ impl Walk<'_> {
     }
 
     /// All rounds of one line of the slot, on all ranks. `own` is what each rank's work-item knows.
-    fn ring(&mut self, call: usize, lane: usize, base: u32, own: &mut [Clock], ranks: &mut [Clock]) -> Result<(), Violation> {
+    fn ring(
+        &mut self,
+        call: usize,
+        lane: usize,
+        base: u32,
+        own: &mut [Clock],
+        ranks: &mut [Clock],
+    ) -> Result<(), Violation> {
         let n = self.scenario.n;
         let most = (0..n).map(|chunk| self.scenario.rounds_of(call, lane, chunk)).max().unwrap_or(0);
         for round in 0..most {
@@ -125,7 +132,14 @@ impl Walk<'_> {
     }
 
     /// One chunk's way through all positions.
-    fn chain(&mut self, call: usize, lane: usize, (base, round): (u32, usize), chunk: usize, strand: &mut [Clock]) -> Result<(), Violation> {
+    fn chain(
+        &mut self,
+        call: usize,
+        lane: usize,
+        (base, round): (u32, usize),
+        chunk: usize,
+        strand: &mut [Clock],
+    ) -> Result<(), Violation> {
         let n = self.scenario.n;
         let mut arriving: Option<(Clock, Event)> = None;
         for position in self.scenario.positions() {

@@ -65,7 +65,8 @@ pub(crate) fn search(scenario: &Scenario) -> Outcome {
     let mut frontier = VecDeque::from([(root, start)]);
     while let Some((from, state)) = frontier.pop_front() {
         machine.actions(&state, &mut actions);
-        let mut found = if actions.is_empty() { machine.ended(&state).err().map(|violation| (violation, None)) } else { None };
+        let mut found =
+            if actions.is_empty() { machine.ended(&state).err().map(|violation| (violation, None)) } else { None };
         for (i, &action) in actions.iter().enumerate() {
             let mut next = state.clone();
             if let Err(violation) = machine.apply(&mut next, action) {

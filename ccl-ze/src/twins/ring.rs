@@ -61,40 +61,42 @@ struct Ring<'a, const D: usize> {
 /// memory of the agreed size, the next rank's mapped.
 pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, add: AddFn) {
     let size = geometry.elem();
-    // SAFETY: the state is this communicator's; no other kernel of it runs now, which the busy words check, so only
-    // they are accessed as atomics.
-    let state = unsafe { &mut *args.state };
-    let busy = state.busy.as_mut_ptr();
-    // SAFETY: `wires` is at most `MAX_WIRES`, the length of `busy`; the words are only accessed as atomics.
+    // Not a reference yet: should another collective run at the same time, the rest of the state is its own.
+    // SAFETY: only the address of the words is computed.
+    let busy = unsafe { (&raw mut (*args.state).busy).cast::<u32>() };
+    // SAFETY: a word that is set before the first collective only.
+    let hooks = unsafe { (*args.state).hooks };
+    // SAFETY: `wires` is at most `MAX_WIRES`, the number of these words, which are only accessed as atomics.
     let busy = |wire: usize| unsafe { AtomicU32::from_ptr(busy.add(wire)) };
     let taken = (0..wires).filter(|&wire| busy(wire).swap(1, Ordering::AcqRel) != 0).count();
-    let overlapped = taken > 0 && state.hooks & hooks::IGNORE_BUSY == 0;
+    if taken > 0 && hooks & hooks::IGNORE_BUSY == 0 {
+        let gave_up = GaveUp { fault: Fault::Overlap, seen: taken as u32 };
+        // The busy words and the counters are the other collective's.
+        // SAFETY: passed on.
+        unsafe { fail(args, size, &Failure { gave_up, wire: 0, step: 0, round: 0, expected: 0 }) };
+        return;
+    }
+    // SAFETY: the busy words say that no other collective of this communicator runs, so nobody else looks at the rest.
+    let state = unsafe { &mut *args.state };
     // SAFETY: the host block lives as long as the communicator; its words are accessed as atomics while kernels run.
     let (entered, done) = unsafe {
         (AtomicU64::from_ptr(&raw mut (*args.host).entered), AtomicU64::from_ptr(&raw mut (*args.host).done))
     };
     let call = state.calls + 1;
-    if overlapped {
-        let gave_up = GaveUp { fault: Fault::Overlap, seen: taken as u32 };
-        // The busy words and the counters are the other collective's.
-        // SAFETY: passed on.
-        unsafe { fail(args, state, call, size, &Failure { gave_up, wire: 0, step: 0, round: 0, expected: 0 }) };
-        return;
-    }
     entered.store(call, Ordering::Release);
 
     let span = tag_span(state.base, args.rounds, state.tag_limit);
     // A mutation: what a kernel would do whose base comes from an argument that a recording froze.
-    let base = if state.hooks & hooks::FROZEN_BASE == 0 { span.base } else { 0 };
+    let base = if hooks & hooks::FROZEN_BASE == 0 { span.base } else { 0 };
     // SAFETY: the pointers are the communicator's.
     let waiter = unsafe { Waiter::new(args.state, args.host, args.inbox.cast(), args.outbox.cast()) };
-    let mut ring = Ring::<D> { args, geometry, size: geometry.elem(), add, waiter, wires, hooks: state.hooks };
+    let mut ring = Ring::<D> { args, geometry, size: geometry.elem(), add, waiter, wires, hooks };
     if state.poisoned != 0 {
         // SAFETY: the output is the launch's.
         unsafe { fill_failed(args, size) };
     } else {
         let mut outcome = Ok(());
-        if span.wraps && state.hooks & hooks::NO_CLEARING == 0 {
+        if span.wraps && hooks & hooks::NO_CLEARING == 0 {
             // SAFETY: by this function's contract.
             outcome = unsafe { ring.clear(state.wraps + 1) };
         }
@@ -106,7 +108,7 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
         }
         if let Err(failure) = outcome {
             // SAFETY: passed on.
-            unsafe { fail(args, state, call, size, &failure) };
+            unsafe { fail(args, size, &failure) };
         }
     }
     // The last work-group to leave.
@@ -120,11 +122,13 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
 }
 
 /// Poisons the communicator, says why, and makes the output unmistakable.
-unsafe fn fail(args: &Args, state: &mut CommState, call: u64, size: usize, failure: &Failure) {
+unsafe fn fail(args: &Args, size: usize, failure: &Failure) {
     let code = failure.gave_up.fault as u32;
-    state.poisoned = code;
-    // SAFETY: the host block is the communicator's; the fault word is written last and only once.
+    // SAFETY: state and host block are the communicator's; the poison is sticky and the same word for whoever writes it;
+    // the fault word is written last and only once.
     unsafe {
+        AtomicU32::from_ptr(&raw mut (*args.state).poisoned).store(code, Ordering::Relaxed);
+        let call = AtomicU64::from_ptr(&raw mut (*args.host).entered).load(Ordering::Relaxed);
         let host = args.host;
         let fault = AtomicU32::from_ptr(&raw mut (*host).fault);
         if fault.load(Ordering::Acquire) == 0 {

@@ -68,7 +68,6 @@ impl Counter {
         self.cell().load(Ordering::Acquire) >= self.start + count
     }
 
-
     /// Brings the counter to `count`, as the last act of a command.
     pub(crate) fn publish(&self, count: u64) {
         self.cell().fetch_max(self.start + count, Ordering::Release);

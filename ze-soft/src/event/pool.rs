@@ -1,7 +1,7 @@
 //! Event pools.
 
-use super::shared::{IpcHandle, Kind, Shared};
 use super::Stamps;
+use super::shared::{IpcHandle, Kind, Shared};
 use crate::abi::{chain, input, output, run};
 use crate::context::Context;
 use crate::entry::entry_points;
@@ -61,7 +61,8 @@ impl Pool {
         if index >= self.count {
             return Err(ZE_RESULT_ERROR_INVALID_ARGUMENT);
         }
-        let cell = self.memory.at::<Cell>(index as usize * size_of::<Cell>()).ok_or(ZE_RESULT_ERROR_INVALID_ARGUMENT)?;
+        let cell =
+            self.memory.at::<Cell>(index as usize * size_of::<Cell>()).ok_or(ZE_RESULT_ERROR_INVALID_ARGUMENT)?;
         if !self.opened {
             // SAFETY: the cell lies in this pool's mapping, and a cell is atomics, for which all bytes are valid.
             unsafe { cell.as_ref() }.clear();
@@ -86,10 +87,7 @@ fn length(count: u32) -> usize {
 ///
 /// # Safety
 /// As for [`chain`].
-unsafe fn counted_flags(
-    next: *mut c_void,
-    pool: ze_event_pool_flags_t,
-) -> Option<ze_event_counter_based_flags_t> {
+unsafe fn counted_flags(next: *mut c_void, pool: ze_event_pool_flags_t) -> Option<ze_event_counter_based_flags_t> {
     let mut counted = None;
     let visit = |stype, link: *mut c_void| {
         if stype == ZE_STRUCTURE_TYPE_COUNTER_BASED_EVENT_POOL_EXP_DESC {

@@ -26,8 +26,8 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// `length` bytes of zeros.
     pub(super) fn create(length: usize) -> Result<Self, ze_result_t> {
-        let file = memfd_create(c"ze-soft-events", MFdFlags::MFD_CLOEXEC)
-            .map_err(|_| ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
+        let file =
+            memfd_create(c"ze-soft-events", MFdFlags::MFD_CLOEXEC).map_err(|_| ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
         let size = i64::try_from(length).map_err(|_| ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
         nix::unistd::ftruncate(&file, size).map_err(|_| ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
         Self::map(file, length)
@@ -61,7 +61,8 @@ impl Shared {
     pub(super) fn at<T>(&self, offset: usize) -> Option<NonNull<T>> {
         let end = offset.checked_add(size_of::<T>())?;
         // SAFETY: the offset was found to lie within the mapping.
-        (end <= self.length && offset.is_multiple_of(align_of::<T>())).then(|| unsafe { self.start.byte_add(offset).cast() })
+        (end <= self.length && offset.is_multiple_of(align_of::<T>()))
+            .then(|| unsafe { self.start.byte_add(offset).cast() })
     }
 
     /// A handle's part that names the file.

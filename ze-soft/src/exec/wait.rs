@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CHAIN: usize = 8;
 /// How often a waiter looks before it lets others have the processor, and then before it sleeps.
 const SPINS: u32 = 500;
-const YIELDS: u32 = 50;
+const YIELDS: u32 = 20;
 const FIRST_SLEEP: Duration = Duration::from_micros(10);
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 /// Stands for a deadline that the clock can't express.
@@ -32,10 +32,10 @@ pub(crate) fn wait(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> 
 }
 
 fn drain(ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
-    let mut pause = Pause::default();
+    let mut pause = Pause::new(YIELDS);
     loop {
         if help(source()) {
-            pause = Pause::default();
+            pause = Pause::new(YIELDS);
         } else {
             pause.pause(LONGEST_SLEEP);
         }
@@ -64,7 +64,8 @@ fn help(mut source: Option<Source>) -> bool {
 fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
     let start = Instant::now();
     let deadline = start.checked_add(timeout).unwrap_or_else(|| start + FAR);
-    let mut pause = Pause::default();
+    // On a busy machine a yield can last longer than a short timeout; a sleep is interrupted at its end.
+    let mut pause = Pause::new(0);
     let mut kicked = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -86,12 +87,16 @@ fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
 }
 
 /// Pauses that grow: spinning, then yielding, then sleeping.
-#[derive(Default)]
 struct Pause {
     turns: u32,
+    yields: u32,
 }
 
 impl Pause {
+    fn new(yields: u32) -> Self {
+        Self { turns: 0, yields }
+    }
+
     fn spinning(&self) -> bool {
         self.turns < SPINS
     }
@@ -100,9 +105,9 @@ impl Pause {
         self.turns = self.turns.saturating_add(1);
         match self.turns {
             0..=SPINS => std::hint::spin_loop(),
-            turns if turns <= SPINS + YIELDS => std::thread::yield_now(),
+            turns if turns <= SPINS + self.yields => std::thread::yield_now(),
             turns => {
-                let sleep = FIRST_SLEEP * (1 << (turns - SPINS - YIELDS).min(5));
+                let sleep = FIRST_SLEEP * (1 << (turns - SPINS - self.yields).min(5));
                 std::thread::sleep(sleep.min(LONGEST_SLEEP).min(longest));
             }
         }

@@ -20,9 +20,8 @@ const LIST_FLAGS: u32 = ZE_COMMAND_LIST_FLAG_RELAXED_ORDERING
     | ZE_COMMAND_LIST_FLAG_EXP_CLONEABLE
     | ZE_COMMAND_LIST_FLAG_COPY_OFFLOAD_HINT;
 
-const QUEUE_FLAGS: u32 = ZE_COMMAND_QUEUE_FLAG_EXPLICIT_ONLY
-    | ZE_COMMAND_QUEUE_FLAG_IN_ORDER
-    | ZE_COMMAND_QUEUE_FLAG_COPY_OFFLOAD_HINT;
+const QUEUE_FLAGS: u32 =
+    ZE_COMMAND_QUEUE_FLAG_EXPLICIT_ONLY | ZE_COMMAND_QUEUE_FLAG_IN_ORDER | ZE_COMMAND_QUEUE_FLAG_COPY_OFFLOAD_HINT;
 
 /// The executor of a device's queue group.
 fn executor(device: ze_device_handle_t, ordinal: u32) -> Result<Arc<Executor>, ze_result_t> {
@@ -169,7 +168,10 @@ unsafe extern "C" fn zeCommandListGetContextHandle(
     })
 }
 
-unsafe extern "C" fn zeCommandListGetOrdinal(hCommandList: ze_command_list_handle_t, pOrdinal: *mut u32) -> ze_result_t {
+unsafe extern "C" fn zeCommandListGetOrdinal(
+    hCommandList: ze_command_list_handle_t,
+    pOrdinal: *mut u32,
+) -> ze_result_t {
     run(|| {
         let list = get::<List, _>(hCommandList)?;
         // SAFETY: the specification's promise.

@@ -54,9 +54,8 @@ unsafe extern "C" fn log(launch: *const zesoft_launch_t) {
 /// (cell, started): spins until the cell is not 0, at most 20 s, having set `started`.
 unsafe extern "C" fn spin(launch: *const zesoft_launch_t) {
     // SAFETY: as for `store`.
-    let (cell, started) = unsafe {
-        (&*argument::<*const AtomicU64>(launch, 0), &*argument::<*const AtomicU64>(launch, 1))
-    };
+    let (cell, started) =
+        unsafe { (&*argument::<*const AtomicU64>(launch, 0), &*argument::<*const AtomicU64>(launch, 1)) };
     started.store(1, Ordering::Release);
     let start = Instant::now();
     while cell.load(Ordering::Acquire) == 0 && start.elapsed() < Duration::from_secs(20) {
@@ -67,9 +66,8 @@ unsafe extern "C" fn spin(launch: *const zesoft_launch_t) {
 /// (inside, worst): counts how many run it at once.
 unsafe extern "C" fn alone(launch: *const zesoft_launch_t) {
     // SAFETY: as for `store`.
-    let (inside, worst) = unsafe {
-        (&*argument::<*const AtomicU64>(launch, 0), &*argument::<*const AtomicU64>(launch, 1))
-    };
+    let (inside, worst) =
+        unsafe { (&*argument::<*const AtomicU64>(launch, 0), &*argument::<*const AtomicU64>(launch, 1)) };
     worst.fetch_max(inside.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
     std::hint::spin_loop();
     inside.fetch_sub(1, Ordering::AcqRel);
@@ -157,8 +155,7 @@ impl Soft {
             ..Default::default()
         };
         // SAFETY: valid handles, descriptor and place; no build log is wanted.
-        let module =
-            made(|module| unsafe { (ze.zeModuleCreate)(context, devices[0], &desc, module, null_mut()) });
+        let module = made(|module| unsafe { (ze.zeModuleCreate)(context, devices[0], &desc, module, null_mut()) });
         let fault = address(ext::FAULT_NAME, &ze, driver);
         Self { ze, driver, context, devices, module, fault, _alone: alone }
     }

@@ -1,0 +1,34 @@
+//! What a call costs on the host, apart from the kernel: the plan, and the append of a collective that has nothing to
+//! wait for.
+#![allow(missing_docs, reason = "a benchmark")]
+
+use ccl_core::bootstrap;
+use ccl_core::config::Config;
+use ccl_core::plan::{Agreed, Request, plan};
+use ccl_core::protocol::{LineForm, TAG_LIMIT};
+use ccl_core::{DataType, Order, ReduceOp};
+use ccl_ze::Communicator;
+use criterion::{Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+
+fn plans(c: &mut Criterion) {
+    let config = Config::default();
+    let agreed = Agreed { n: 8, form: LineForm::L64, slot_tiles: 256, max_wires: 32, tag_limit: TAG_LIMIT };
+    for (name, count) in [("plan 4 KiB", 2048), ("plan 64 MiB", 32 << 20)] {
+        let request = Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None };
+        c.bench_function(name, |b| b.iter(|| plan(black_box(&request), &agreed, &config)));
+    }
+}
+
+fn calls(c: &mut Criterion) {
+    let mesh = bootstrap::local(1).map(|mut meshes| meshes.remove(0)).expect("a group of one");
+    let comm = Communicator::builder_with(Config::default()).init_local(mesh).expect("a communicator");
+    let stream = comm.stream(0).expect("a stream");
+    let mut buffer = comm.alloc::<f32>(1024).expect("a buffer");
+    c.bench_function("all_reduce of one rank, append and wait", |b| {
+        b.iter(|| comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).and_then(|done| done.wait()));
+    });
+}
+
+criterion_group!(benches, plans, calls);
+criterion_main!(benches);

@@ -1,0 +1,203 @@
+// The life of one collective on the device, whatever it computes: entry, waiting, failing, leaving.
+#ifndef CCL_CALL_H
+#define CCL_CALL_H
+
+struct args {
+    global const uchar *send;
+    global uchar *recv;
+    global struct comm_state *state;
+    global struct host_block *host;
+    global uchar *inbox;
+    global uchar *outbox;
+    ulong count;
+    ulong period;
+    uint rank;
+    uint n;
+    uint tiles;
+    uint rounds;
+    uint slot_tiles;
+};
+
+// What the first work-item of a group reads for all of it.
+struct entry {
+    ulong call;
+    // Looks at the abort word before a wait gives up.
+    uint looks;
+    uint base;
+    uint next;
+    uint wraps;
+    // The number of the clearing that this call begins with; 0 if none.
+    uint clearing;
+    uint overlapped;
+    // Set by whichever work-item gives up.
+    uint failed;
+    uint last;
+};
+
+// Where a wait stands in the protocol.
+struct place {
+    uint step;
+    uint round;
+    uint expected;
+};
+
+static inline void enter(const struct args *a, local struct entry *e, uint wire)
+{
+    global struct comm_state *state = a->state;
+    e->overlapped = atomic_xchg(&state->busy[wire], 1u);
+    fence_device_acquire();
+    e->failed = read_shared(&state->poisoned);
+    e->call = state->calls + 1;
+    e->last = 0;
+    const uint base = state->base, wraps = state->wraps;
+    const bool crosses = a->rounds > state->tag_limit - base;
+#ifdef MUTANT_FROZEN_BASE
+    e->base = 0;
+#else
+    e->base = crosses ? 0 : base;
+#endif
+    e->next = crosses ? a->rounds : base + a->rounds;
+    e->wraps = wraps + crosses;
+    e->clearing = crosses ? wraps + 1 : 0;
+    const ulong per_ms = state->spins_per_ms != 0 ? state->spins_per_ms : SPINS_PER_MS;
+    const ulong looks = state->spin_limit_ms * per_ms / SPINS_PER_LOOK + 1;
+    e->looks = looks < 0xFFFFFFFFul ? (uint)looks : 0xFFFFFFFFu;
+    if (wire == 0 && !e->overlapped)
+        store_wide_word(&a->host->entered, e->call);
+}
+
+// Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
+static inline void report(const struct args *a, local volatile struct entry *e, uint wire, const struct place *at,
+                          uint fault, uint seen)
+{
+    e->failed = 1;
+    if (fault == FAULT_ELSEWHERE || atomic_cmpxchg(&a->state->poisoned, FAULT_NONE, fault) != FAULT_NONE)
+        return;
+    global struct host_block *host = a->host;
+    store_word(&host->wire, wire);
+    store_word(&host->step, at->step);
+    store_word(&host->round, at->round);
+    store_word(&host->expected, at->expected);
+    store_word(&host->seen, seen);
+    store_wide_word(&host->call, e->call);
+    fence_before_telling_others();
+    store_word(&host->fault, fault);
+}
+
+// What a waiting work-item does every SPINS_PER_LOOK turns.
+static inline uint look(const struct args *a, local volatile struct entry *e, uint looks)
+{
+    if (poll_word(&a->host->abort) != 0)
+        return FAULT_ABORTED;
+    if (e->failed != 0 || read_shared(&a->state->poisoned) != 0)
+        return FAULT_ELSEWHERE;
+    return looks >= e->looks ? FAULT_SPIN_LIMIT : FAULT_NONE;
+}
+
+// One work-item waits for a token; false if it gave up.
+static inline bool wait_for_token(const struct args *a, local struct entry *e, uint wire, const struct place *at,
+                                  global const uint *token)
+{
+    uint spins = 0, looks = 0;
+    for (;;) {
+        const uint seen = poll_word(token);
+        fence_of_spin();
+        if (seen == at->expected)
+            return true;
+        if (++spins == SPINS_PER_LOOK) {
+            spins = 0;
+            const uint fault = look(a, e, ++looks);
+            if (fault != FAULT_NONE) {
+                report(a, e, wire, at, fault, seen);
+                return false;
+            }
+        }
+    }
+}
+
+// A token goes round the ranks twice: when it is back at rank 0 all have come, then it lets them go.
+static inline void pass_barrier(const struct args *a, local struct entry *e, uint wire, uint barrier)
+{
+    global const uint *from = ((global struct staging_head *)a->inbox)->barrier[wire] + barrier * 2;
+    global uint *to = ((global struct staging_head *)a->outbox)->barrier[wire] + barrier * 2;
+    const struct place at = {barrier, 0, e->clearing};
+    for (uint lap = 0; lap < 2; lap++) {
+        if (a->rank == 0)
+            store_word(to + lap, at.expected);
+        const bool waits = a->rank != 0 || lap == 0, passes = a->rank != 0 && (lap == 0 || a->rank + 1 < a->n);
+        if (waits && !wait_for_token(a, e, wire, &at, from + lap))
+            return;
+        if (passes)
+            store_word(to + lap, at.expected);
+    }
+}
+
+// Starts the tag range anew: barrier, clear own flags, barrier. Each group does so for its own wire, whose lines no
+// other wire's sender touches; the last one also takes the tiles that this call leaves unused, which calls with another
+// number of wires do not. All work-items of the group come here.
+static inline void clear_flags(const struct args *a, local struct entry *e, uint wire, uint wires, uint tile_bytes)
+{
+    if (get_local_id(0) == 0)
+        pass_barrier(a, e, wire, 0);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const uint first = wire * a->tiles, end = wire + 1 == wires ? a->slot_tiles : first + a->tiles;
+    const ulong pieces = (ulong)(end - first) * (tile_bytes / 16);
+    for (uint slot = 0; slot < 2 * (a->n - 1) && e->failed == 0; slot++) {
+        global uint4 *at = (global uint4 *)(a->inbox + STAGING_HEAD_BYTES +
+                                            ((ulong)slot * a->slot_tiles + first) * tile_bytes);
+        for (ulong i = get_local_id(0); i < pieces; i += get_local_size(0))
+            store_line_16(at + i, (uint4)(0));
+    }
+    fence_before_telling_others();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0 && e->failed == 0)
+        pass_barrier(a, e, wire, 1);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+}
+
+// Makes the whole output unmistakable: zeros would be plausible, all ones is NaN in every float type.
+static inline void fill_failed(const struct args *a, uint log2_elem)
+{
+    for (ulong i = get_local_id(0); i < a->count; i += get_local_size(0)) {
+        if (log2_elem == 2)
+            ((global uint *)a->recv)[i] = 0xFFFFFFFFu;
+        else
+            ((global ushort *)a->recv)[i] = (ushort)0xFFFF;
+    }
+}
+
+// All work-items of all groups come here, save those of a group that found its busy word taken.
+static inline void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+{
+    global struct comm_state *state = a->state;
+    fence_device_release();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0) {
+        // More than all have left only where collectives overlapped; the communicator is poisoned then.
+        e->last = atomic_inc(&state->left) + 1 >= wires;
+        fence_device_acquire();
+        if (e->last != 0)
+            e->failed = read_shared(&state->poisoned);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (e->last == 0)
+        return;
+    // Nobody else writes to the output any more.
+    if (e->failed != 0)
+        fill_failed(a, log2_elem);
+    if (get_local_id(0) == 0) {
+        state->base = e->next;
+        state->wraps = e->wraps;
+        state->calls = e->call;
+        atomic_xchg(&state->left, 0u);
+    }
+    fence_device_release();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    for (uint wire = get_local_id(0); wire < wires; wire += get_local_size(0))
+        atomic_xchg(&state->busy[wire], 0u);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0)
+        store_wide_word(&a->host->done, e->call);
+}
+
+#endif

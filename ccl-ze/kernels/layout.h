@@ -1,0 +1,76 @@
+// Memory that host, device and peers share, as ccl-core's protocol module lays it out. The numbers are the protocol's.
+#ifndef CCL_LAYOUT_H
+#define CCL_LAYOUT_H
+
+#define BLOCK_BYTES 256u
+#define BLOCK_WORDS 64u
+#define TILE_BLOCKS 15u
+#define TILE_WORDS (TILE_BLOCKS * BLOCK_WORDS)
+#define MAX_WIRES 64u
+#define STAGING_HEAD_BYTES 8192u
+#define SPINS_PER_LOOK 1024u
+
+// Codes of the first failure.
+#define FAULT_NONE 0u
+#define FAULT_ABORTED 1u
+#define FAULT_SPIN_LIMIT 2u
+#define FAULT_OVERLAP 3u
+// Never stored: another work-item of this rank failed and has said why.
+#define FAULT_ELSEWHERE 0xFFFFFFFFu
+
+struct comm_state {
+    uint base;
+    uint tag_limit;
+    uint left;
+    uint poisoned;
+    uint wraps;
+    uint hooks;
+    ulong calls;
+    ulong spin_limit_ms;
+    uint spins_before_yield;
+    // Turns of a spin loop in a millisecond; 0 leaves it to SPINS_PER_MS.
+    uint spins_per_ms;
+    uint reserved[4];
+    uint busy[MAX_WIRES];
+};
+
+struct host_block {
+    uint abort;
+    uint reserved[15];
+    ulong entered;
+    ulong done;
+    uint fault;
+    uint wire;
+    uint step;
+    uint round;
+    uint expected;
+    uint seen;
+    ulong call;
+};
+
+struct staging_head {
+    uint parked;
+    uint reserved[15];
+    uint barrier[MAX_WIRES][16];
+};
+
+#define AT(type, field, offset) \
+    _Static_assert(__builtin_offsetof(struct type, field) == (offset), #type "." #field " is elsewhere")
+AT(comm_state, poisoned, 12);
+AT(comm_state, calls, 24);
+AT(comm_state, spin_limit_ms, 32);
+AT(comm_state, spins_per_ms, 44);
+AT(comm_state, busy, 64);
+AT(host_block, entered, 64);
+AT(host_block, done, 72);
+AT(host_block, fault, 80);
+AT(host_block, seen, 100);
+AT(host_block, call, 104);
+AT(staging_head, barrier, 64);
+_Static_assert(sizeof(struct staging_head) <= STAGING_HEAD_BYTES, "the head leaves its room");
+
+// A uncached load of device memory takes a quarter of a microsecond at least, so this gives up late, never early: it
+// is the backstop behind the host's own deadline.
+#define SPINS_PER_MS 4096u
+
+#endif

@@ -1,0 +1,87 @@
+// Every access to memory that another device or the host uses at the same time, and every fence. Nothing else in the
+// kernels touches staging memory, the host block or the communicator's shared words. "Disassembly" below is that of
+// IGC for Xe2 (bmg), which .ci/kernels/ocloc.sh reads again for each kernel.
+#ifndef CCL_MEMORY_ORDER_H
+#define CCL_MEMORY_ORDER_H
+
+// A line is one store of its granule: data and flag together, so no order between stores is needed at all. What can't
+// be seen torn is the link's property, measured at init. The Nontemporal operand of SPIR-V's OpStore is what makes IGC
+// bypass both caches; disassembly: store.ugm.d32x2 / d32x4 .uc.uc.
+static inline void store_line_8(global uint2 *line, uint2 value)
+{
+    __builtin_nontemporal_store(value, line);
+}
+
+static inline void store_line_16(global uint4 *line, uint4 value)
+{
+    __builtin_nontemporal_store(value, line);
+}
+
+// One word for others to see: a barrier's token, the host's counters. Disassembly: store.ugm.d32 / d64 .uc.uc.
+static inline void store_word(global uint *word, uint value)
+{
+    __builtin_nontemporal_store(value, word);
+}
+
+static inline void store_wide_word(global ulong *word, ulong value)
+{
+    __builtin_nontemporal_store(value, word);
+}
+
+// What a spin loop calls in each turn. SPIR-V lets a Nontemporal load move like any other and the builtin drops
+// `volatile`: alone it leaves the loop, which then never ends. The acquire fence may not be crossed by loads that
+// follow it, the next turn's among them, and costs nothing at work-item scope; disassembly: load.ugm .uc.uc and
+// fence.ugm.none.group, both between the loop's label and its jump. It is also what keeps the data's load behind the
+// flag's: the hardware issues them in order and the branch needs the flag's value.
+static inline void fence_of_spin(void)
+{
+#ifndef MUTANT_NO_FENCE
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_work_item);
+#endif
+}
+
+// A scalar: a vector's load may be split, its flag narrowed to a cached load (seen in both compilers).
+static inline uint poll_word(global const uint *word)
+{
+    return __builtin_nontemporal_load(word);
+}
+
+static inline ulong poll_wide_word(global const ulong *word)
+{
+    return __builtin_nontemporal_load(word);
+}
+
+// The data of a line whose flag has been seen: it arrived with the flag and stays until this rank has consumed it.
+// Disassembly: load.ugm.d32x4 .uc.uc.
+static inline uint4 load_line_16(global const uint4 *line)
+{
+    return __builtin_nontemporal_load(line);
+}
+
+// Stores so far (clearings of own flags, words of a report) reach memory before what follows becomes visible: needed
+// where a *second* location says that they are done. OpMemoryBarrier at CrossDevice scope; disassembly: a fence.ugm
+// that waits for its answer, and a flush on parts whose caches hold such lines.
+static inline void fence_before_telling_others(void)
+{
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_all_svm_devices);
+}
+
+// The communicator's words in device memory are used by work-groups of one device only, so atomics at Device scope
+// (OpenCL 1.x built-ins, relaxed) are right for them, with these fences around: release before a group counts itself
+// out, acquire after the last one has.
+static inline void fence_device_release(void)
+{
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
+}
+
+static inline void fence_device_acquire(void)
+{
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
+}
+
+static inline uint read_shared(volatile global uint *word)
+{
+    return atomic_or(word, 0u);
+}
+
+#endif
