@@ -1,2 +1,53 @@
-//! The command line tool.
-fn main() {}
+//! `ccl`: measure and diagnose collectives on Intel GPUs.
+
+mod perf;
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Exit status for a command line that can't be carried out.
+const USAGE: u8 = 2;
+
+/// Commands that are known by name and not there yet.
+const PLANNED: [&str; 5] = ["doctor", "run", "verify", "replay", "trace"];
+
+#[derive(Parser)]
+#[command(
+    name = "ccl",
+    version,
+    about = "Measure and diagnose collectives on Intel GPUs",
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Time a collective between processes of this machine and check every element of its results
+    #[command(after_help = perf::AFTER_HELP)]
+    Perf(Box<perf::Args>),
+    /// One rank of `ccl perf`, which starts it.
+    #[command(name = perf::RANK_COMMAND, hide = true)]
+    Rank,
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Perf(args) => perf::main(*args),
+        Command::Rank => perf::rank(),
+        Command::Other(words) => {
+            let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            if PLANNED.contains(&name.as_str()) {
+                eprintln!("ccl: {name} is not there yet; there is: perf");
+            } else {
+                eprintln!("ccl: unknown command '{name}'; there is: perf");
+            }
+            ExitCode::from(USAGE)
+        }
+    }
+}

@@ -30,8 +30,12 @@ pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
                 linked()
             }
             Ok(_) => linked(),
-            Err(error) => {
-                tracing::debug!("no Level Zero loader ({error}); the software driver is used");
+            Err(Unusable::Absent(error)) => {
+                tracing::debug!("{error}; the software driver is used");
+                linked()
+            }
+            Err(Unusable::Broken(error)) => {
+                tracing::warn!("{error}; the software driver is used instead");
                 linked()
             }
         },
@@ -63,15 +67,35 @@ struct Found {
     intel: bool,
 }
 
-fn through_loader() -> Result<Found> {
-    let loader = Loader::open().map_err(|e| Error::system("Level Zero loader", e))?;
+/// Why the loader is of no use.
+enum Unusable {
+    /// There is none.
+    Absent(Error),
+    /// There is one, but it can't be used: its owner will want to know.
+    Broken(Error),
+}
+
+impl From<Unusable> for Error {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Absent(error) | Unusable::Broken(error) => error,
+        }
+    }
+}
+
+fn through_loader() -> std::result::Result<Found, Unusable> {
+    let loader = Loader::open().map_err(|error| {
+        let absent = matches!(error, LoadError::Open { .. });
+        let error = Error::system("the system's Level Zero loader", error);
+        if absent { Unusable::Absent(error) } else { Unusable::Broken(error) }
+    })?;
     let table = *loader.table();
     let mut found = Found::default();
     let drivers = match drivers(&table) {
         Ok(drivers) => drivers,
         // The loader is there but no driver: what a machine without a GPU says.
         Err(ZE_RESULT_ERROR_UNINITIALIZED) => return Ok(found),
-        Err(code) => return Err(failed("zeInit", code)),
+        Err(code) => return Err(Unusable::Broken(failed("zeInit", code))),
     };
     for driver in drivers {
         if is_software(&table, driver) {

@@ -19,10 +19,12 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Words of the pattern of the link test at each end of the staging memory.
 const PROBE_WORDS: usize = 16 * 1024;
+/// How late the pattern may arrive: the protocol waits for every line, so a slow link is not a broken one.
+const PROBE_LIMIT: Duration = Duration::from_millis(300);
 
 /// How many events a call waits for without an allocation.
 const FEW_WAITS: usize = 16;
@@ -312,14 +314,21 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn probe_check(&self, seed: u32) -> Result<bool> {
+        let since = Instant::now();
         for (offset, words) in self.probed() {
             let mut seen = vec![0u32; words];
             let from = self.staging.address().wrapping_byte_add(offset);
-            // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
-            unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4)? };
-            self.stream.synchronize()?;
-            if (0..).zip(&seen).any(|(i, word)| *word != probe_word(seed, i)) {
-                return Ok(false);
+            loop {
+                // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
+                unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4)? };
+                self.stream.synchronize()?;
+                if (0..).zip(&seen).all(|(i, word)| *word == probe_word(seed, i)) {
+                    break;
+                }
+                if since.elapsed() > PROBE_LIMIT {
+                    return Ok(false);
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         Ok(true)

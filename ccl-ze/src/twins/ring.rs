@@ -232,7 +232,8 @@ impl<const D: usize> Ring<'_, D> {
     unsafe fn segment(&mut self, step: &mut Step, tag: u32) -> Result<(), GaveUp> {
         let position = step.position as usize;
         let wire = step.wire as usize;
-        let incoming = self.lines(self.args.inbox, position.wrapping_sub(1), wire);
+        // At position 0 nothing is received, and the line is not looked at.
+        let incoming = self.lines(self.args.inbox, position.saturating_sub(1), wire);
         let outgoing = self.lines(self.args.outbox, position, wire);
         let (chunk, wires) = (step.chunk, self.wires as u32);
         let words_of_all = self.geometry.wire_words(chunk, wires, step.wire, step.first_block, u64::from(step.blocks));

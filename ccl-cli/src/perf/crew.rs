@@ -1,0 +1,327 @@
+//! The rank processes: started together, asked together, ended together.
+
+use super::message::{Command, Job, Reply};
+use nix::sys::signal::Signal;
+use serde::Serialize;
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long after a first failure those of other ranks are waited for: they may say more.
+const AFTERMATH: Duration = Duration::from_millis(500);
+
+/// How long the ranks have to end once there is nothing more to do.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What ended a run.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// One line for each rank that has something to say.
+    lines: Vec<String>,
+    /// Whether somebody waited too long.
+    pub(super) timed_out: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
+}
+
+impl Failure {
+    pub(super) fn of(what: impl fmt::Display) -> Self {
+        Self { lines: vec![what.to_string()], timed_out: false }
+    }
+}
+
+struct Member {
+    child: Child,
+    /// None once nothing more will be asked.
+    input: Option<ChildStdin>,
+    /// Its last word.
+    failed: Option<String>,
+    /// Its output has ended.
+    closed: bool,
+    heard: Instant,
+}
+
+enum Heard {
+    Reply(Reply),
+    /// Some library's output.
+    Noise(String),
+    Closed,
+}
+
+pub(super) struct Crew {
+    members: Vec<Member>,
+    heard: Receiver<(usize, Heard)>,
+    /// A rank that says nothing for so long is given up.
+    silence: Duration,
+}
+
+impl Crew {
+    /// Starts a process for each job. To be called from the main thread: its end ends the ranks.
+    pub(super) fn start(
+        jobs: &[Job],
+        variables: &[(&'static str, String)],
+        silence: Duration,
+    ) -> Result<Crew, Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::of(format!("the path of ccl: {error}")))?;
+        let (sender, heard) = channel();
+        let mut crew = Crew { members: Vec::with_capacity(jobs.len()), heard, silence };
+        for job in jobs {
+            let child = std::process::Command::new(&program)
+                .arg(super::RANK_COMMAND)
+                .envs(variables.iter().map(|(name, value)| (name, value)))
+                .env("LOCAL_RANK", job.rank.to_string())
+                .env("LOCAL_WORLD_SIZE", job.ranks.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn();
+            let mut child =
+                child.map_err(|error| Failure::of(format!("rank {}: {}: {error}", job.rank, program.display())))?;
+            let (input, output) = (child.stdin.take(), child.stdout.take());
+            crew.members.push(Member { child, input, failed: None, closed: false, heard: Instant::now() });
+            if let Some(output) = output {
+                let (rank, sender) = (job.rank, sender.clone());
+                std::thread::Builder::new()
+                    .name(format!("rank {rank}"))
+                    .spawn(move || listen(rank, output, &sender))
+                    .map_err(|error| Failure::of(format!("a thread for rank {rank}: {error}")))?;
+            }
+        }
+        for (member, job) in crew.members.iter_mut().zip(jobs) {
+            member.tell(job);
+        }
+        Ok(crew)
+    }
+
+    /// Process ids by rank.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.child.id()).collect()
+    }
+
+    /// Gives all ranks a command and gathers their answers, in the order of ranks.
+    pub(super) fn ask(&mut self, command: Command, busy: &mut dyn FnMut()) -> Result<Vec<Reply>, Failure> {
+        for member in &mut self.members {
+            member.tell(&command);
+        }
+        self.gather(busy)
+    }
+
+    /// One answer of each rank; `busy` is called now and then while they are awaited.
+    pub(super) fn gather(&mut self, busy: &mut dyn FnMut()) -> Result<Vec<Reply>, Failure> {
+        let mut replies: Vec<Option<Reply>> = self.members.iter().map(|_| None).collect();
+        let now = Instant::now();
+        self.members.iter_mut().for_each(|member| member.heard = now);
+        while replies.iter().any(Option::is_none) {
+            let waited_for = || self.members.iter().zip(&replies).filter(|(_, reply)| reply.is_none());
+            let since = waited_for().map(|(member, _)| member.heard.elapsed()).max().unwrap_or_default();
+            match self.heard.recv_timeout(self.silence.saturating_sub(since)) {
+                Ok((rank, Heard::Reply(Reply::Busy))) => {
+                    self.members[rank].heard = Instant::now();
+                    busy();
+                }
+                Ok((_, Heard::Noise(line))) => eprintln!("{line}"),
+                Ok((rank, heard @ (Heard::Reply(Reply::Failed { .. }) | Heard::Closed))) => {
+                    return Err(self.post_mortem(rank, heard));
+                }
+                Ok((rank, Heard::Reply(reply))) => replies[rank] = Some(reply),
+                // Each listener says that it ends.
+                Err(RecvTimeoutError::Disconnected) => return Err(Failure::of("the ranks are gone")),
+                Err(RecvTimeoutError::Timeout) => {
+                    let silent: Vec<_> = (0..).zip(&replies).filter(|(_, r)| r.is_none()).map(|(r, _)| r).collect();
+                    let lines =
+                        silent.iter().map(|rank: &usize| format!("rank {rank} said nothing for {:?}", self.silence));
+                    return Err(Failure { lines: lines.collect(), timed_out: true });
+                }
+            }
+        }
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    /// After the first failure: gathers what others have to say, ends all, and tells who met what end.
+    fn post_mortem(&mut self, rank: usize, heard: Heard) -> Failure {
+        let mut timed_out = false;
+        let mut next = Some((rank, heard));
+        let until = Instant::now() + AFTERMATH;
+        while let Some((rank, heard)) = next {
+            let member = &mut self.members[rank];
+            match heard {
+                Heard::Reply(Reply::Failed { timed_out: waited, error }) => {
+                    timed_out |= waited;
+                    member.failed.get_or_insert(error);
+                }
+                Heard::Closed => member.closed = true,
+                Heard::Noise(line) => eprintln!("{line}"),
+                Heard::Reply(_) => {}
+            }
+            next = self.heard.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        }
+        let (mut dead, mut told) = (Vec::new(), Vec::new());
+        for (rank, member) in self.members.iter_mut().enumerate() {
+            // Who closed its output without a word has ended of itself, or is about to.
+            let status = member.end(if member.closed { AFTERMATH } else { Duration::ZERO });
+            match &member.failed {
+                Some(error) => told.push(format!("rank {rank}: {error}")),
+                None if member.closed => dead.push(format!("rank {rank} {}", describe(status))),
+                None => {}
+            }
+        }
+        // Those who vanished first: what the others tell follows from it.
+        dead.append(&mut told);
+        Failure { lines: dead, timed_out }
+    }
+
+    /// Lets the ranks end. How they do is part of the result.
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        for member in &mut self.members {
+            member.input = None;
+        }
+        let until = Instant::now() + FAREWELL;
+        let mut lines = Vec::new();
+        for (rank, member) in self.members.iter_mut().enumerate() {
+            let status = member.end(until.saturating_duration_since(Instant::now()));
+            if !status.is_some_and(|status| status.success()) {
+                lines.push(format!("rank {rank}, after all was done, {}", describe(status)));
+            }
+        }
+        if lines.is_empty() { Ok(()) } else { Err(Failure { lines, timed_out: false }) }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            member.end(Duration::ZERO);
+        }
+    }
+}
+
+impl Member {
+    fn tell(&mut self, message: &impl Serialize) {
+        let Some(input) = &mut self.input else { return };
+        // One that is gone is noticed by its listener.
+        if let Ok(mut line) = serde_json::to_vec(message) {
+            line.push(b'\n');
+            let _ = input.write_all(&line).and_then(|()| input.flush());
+        }
+    }
+
+    /// Waits for its end, which after `patience` is brought about. `None` if it had to be.
+    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // SIGKILL: neither can fail for a child that was not waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        None
+    }
+}
+
+fn describe(status: Option<ExitStatus>) -> String {
+    match status {
+        None => "had to be ended".into(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with status {code}"),
+            (None, Some(number)) => {
+                let name = Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
+                format!("was ended by signal {number} ({name})")
+            }
+            (None, None) => "ended".into(),
+        },
+    }
+}
+
+/// Passes on what a rank says.
+fn listen(rank: usize, output: ChildStdout, to: &Sender<(usize, Heard)>) {
+    for line in BufReader::new(output).split(b'\n') {
+        let Ok(line) = line else { break };
+        let heard = match serde_json::from_slice(&line) {
+            Ok(reply) => Heard::Reply(reply),
+            Err(_) => Heard::Noise(format!("rank {rank}: {}", String::from_utf8_lossy(&line))),
+        };
+        if to.send((rank, heard)).is_err() {
+            return;
+        }
+    }
+    // Nobody listens any more if this fails.
+    let _ = to.send((rank, Heard::Closed));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+
+    /// A crew of shell scripts.
+    fn crew(scripts: &[&str], silence: Duration) -> Crew {
+        let (sender, heard) = channel();
+        let members = scripts.iter().enumerate().map(|(rank, script)| {
+            let mut child = std::process::Command::new("sh")
+                .args(["-c", script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (output, sender) = (child.stdout.take().unwrap(), sender.clone());
+            std::thread::spawn(move || listen(rank, output, &sender));
+            Member { input: child.stdin.take(), child, failed: None, closed: false, heard: Instant::now() }
+        });
+        Crew { members: members.collect(), heard, silence }
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+    const ANSWERS: &str = r#"while read line; do echo '"Busy"'; echo '"Prepared"'; done"#;
+
+    #[test]
+    fn all_are_asked_and_all_answer() {
+        let mut crew = crew(&[ANSWERS, ANSWERS], LONG);
+        let mut busy = 0;
+        for _ in 0..3 {
+            let replies = crew.ask(Command::Check, &mut || busy += 1).unwrap();
+            assert!(matches!(replies[..], [Reply::Prepared, Reply::Prepared]));
+        }
+        assert!(busy >= 3);
+        crew.finish().unwrap();
+    }
+
+    #[test]
+    fn every_end_is_told_and_nobody_outlives_it() {
+        let failed = r#"echo '{"Failed":{"timed_out":true,"error":"too late"}}'"#;
+        let mut crew = crew(&["exec sleep 100", failed, "read line; kill -9 $$", "exec sleep 100"], LONG);
+        let pids = crew.pids();
+        let failure = crew.ask(Command::Check, &mut || {}).err().unwrap();
+        assert!(failure.timed_out);
+        let text = failure.to_string();
+        assert_eq!(text, "rank 2 was ended by signal 9 (SIGKILL)\nrank 1: too late");
+        for pid in pids {
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
+        }
+    }
+
+    #[test]
+    fn a_silent_rank_is_given_up() {
+        let mut crew = crew(&[ANSWERS, "exec sleep 100"], Duration::from_millis(300));
+        let failure = crew.ask(Command::Check, &mut || {}).err().unwrap();
+        assert!(failure.timed_out);
+        assert_eq!(failure.to_string(), "rank 1 said nothing for 300ms");
+    }
+
+    #[test]
+    fn a_bad_end_is_part_of_the_result() {
+        let failure = crew(&["read line; exit 3", ANSWERS], LONG).finish().err().unwrap();
+        assert_eq!(failure.to_string(), "rank 0, after all was done, ended with status 3");
+    }
+}

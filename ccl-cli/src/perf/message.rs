@@ -1,0 +1,149 @@
+//! What passes between `ccl perf` and its rank processes: one line of JSON a message, over pipes.
+
+use serde::{Deserialize, Serialize};
+
+/// The first line to a rank.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+    /// The process that started it.
+    pub(super) parent: i32,
+    /// The unique id, in hexadecimal.
+    pub(super) id: String,
+    pub(super) dtype: String,
+    pub(super) op: String,
+    /// Elements of the largest message.
+    pub(super) max_count: u64,
+    pub(super) corrupt: bool,
+}
+
+/// The lines after it, answered one by one. All ranks get the same.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) enum Command {
+    /// Makes ready for messages of `count` elements, with fresh input.
+    Prepare { count: u64, in_place: bool },
+    /// Times so many calls.
+    Time { calls: u32 },
+    /// Checks calls with fresh input.
+    Check,
+}
+
+/// What a rank says.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// To the job.
+    Ready(Ready),
+    /// To [`Command::Prepare`].
+    Prepared,
+    /// At times, that it is still at it.
+    Busy,
+    /// To [`Command::Time`].
+    Timed(Timing),
+    /// To [`Command::Check`].
+    Checked { wrong: u64, first: Option<String> },
+    /// Instead of an answer; its last word.
+    Failed { timed_out: bool, error: String },
+}
+
+/// What a rank's communicator turned out to be.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Ready {
+    pub(super) driver: String,
+    pub(super) device: String,
+    pub(super) device_index: usize,
+    pub(super) software: bool,
+    pub(super) p2p: bool,
+    pub(super) granule: usize,
+    pub(super) staging_bytes: usize,
+    /// For the largest message.
+    pub(super) plan: String,
+    pub(super) init_ms: f64,
+}
+
+/// Times of one rank's calls in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Timing {
+    pub(super) median_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) min_us: f64,
+    /// Level Zero calls of a call and the wait for it.
+    pub(super) ze_calls_per_op: f64,
+}
+
+impl Timing {
+    /// From the nanoseconds of each call, of which there is at least one.
+    pub(super) fn from_samples(samples: &mut [u64], ze_calls: u64) -> Self {
+        samples.sort_unstable();
+        let count = samples.len().max(1);
+        // By nearest rank: the least time that at least such a share of the calls kept to.
+        let share = |percent: usize| {
+            let rank = (count * percent).div_ceil(100).max(1);
+            samples.get(rank - 1).copied().unwrap_or_default() as f64 / 1e3
+        };
+        Self {
+            median_us: share(50),
+            p99_us: share(99),
+            min_us: share(0),
+            ze_calls_per_op: ze_calls as f64 / count as f64,
+        }
+    }
+
+    /// Of each number the largest among the ranks.
+    pub(super) fn slowest(of: impl IntoIterator<Item = Timing>) -> Option<Timing> {
+        of.into_iter().reduce(|a, b| Timing {
+            median_us: a.median_us.max(b.median_us),
+            p99_us: a.p99_us.max(b.p99_us),
+            min_us: a.min_us.max(b.min_us),
+            ze_calls_per_op: a.ze_calls_per_op.max(b.ze_calls_per_op),
+        })
+    }
+}
+
+/// Bytes as text.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // A string takes all that is written to it.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The `N` bytes that a text stands for.
+pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_by_nearest_rank() {
+        let mut samples: Vec<u64> = (1..=100).rev().map(|ms| ms * 1000).collect();
+        let timing = Timing::from_samples(&mut samples, 250);
+        assert_eq!(timing, Timing { median_us: 50.0, p99_us: 99.0, min_us: 1.0, ze_calls_per_op: 2.5 });
+        let one = Timing::from_samples(&mut [1500], 3);
+        assert_eq!(one, Timing { median_us: 1.5, p99_us: 1.5, min_us: 1.5, ze_calls_per_op: 3.0 });
+        let slowest = Timing::slowest([timing, Timing { min_us: 2.0, ..one }]);
+        assert_eq!(slowest, Some(Timing { median_us: 50.0, p99_us: 99.0, min_us: 2.0, ze_calls_per_op: 3.0 }));
+        assert_eq!(Timing::slowest([]), None);
+    }
+
+    #[test]
+    fn hexadecimal_there_and_back() {
+        let bytes = [0, 9, 0xAB, 0xFF];
+        assert_eq!(hex(&bytes), "0009abff");
+        assert_eq!(unhex("0009abff"), Some(bytes));
+        assert_eq!(unhex::<4>("0009abf"), None);
+        assert_eq!(unhex::<4>("0009abfg"), None);
+    }
+}

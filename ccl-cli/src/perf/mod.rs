@@ -1,0 +1,347 @@
+//! `ccl perf`: times a collective between rank processes that it starts, and checks what they computed.
+
+mod crew;
+mod data;
+mod message;
+mod options;
+mod rank;
+mod report;
+mod sizes;
+
+pub(crate) use options::{AFTER_HELP, Args};
+pub(crate) use rank::rank;
+
+use ccl_core::bootstrap::{RootOptions, UniqueId};
+use crew::{Crew, Failure};
+use indicatif::{ProgressBar, ProgressStyle};
+use message::{Command, Job, Ready, Reply, Timing};
+use options::Options;
+use report::{Report, Row};
+use sizes::Step;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The hidden command that makes a process a rank.
+pub(crate) const RANK_COMMAND: &str = "__rank";
+
+/// Unless told otherwise: the fewest and the most timed calls of a size, and the time that they may take.
+const CALLS: (u32, u32) = (5, 200);
+const CALLS_TIME: Duration = Duration::from_millis(500);
+
+/// Unless told otherwise: calls before the timed ones, and of slow ones, which are so from this time on.
+const WARMUP: (u32, u32) = (5, 1);
+const SLOW_CALL: Duration = Duration::from_millis(100);
+
+/// How long a rank may be silent beyond the library's own limit, while it makes data or compares it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run shorter than this shows no bar.
+const LONG_RUN: Duration = Duration::from_secs(2);
+
+/// Why a run has no good end, with its exit status.
+struct Stop {
+    code: u8,
+    why: String,
+}
+
+impl Stop {
+    fn wrong(why: impl fmt::Display) -> Self {
+        Self { code: 1, why: why.to_string() }
+    }
+
+    fn usage(why: impl fmt::Display) -> Self {
+        Self { code: crate::USAGE, why: why.to_string() }
+    }
+
+    fn not_started(why: impl fmt::Display) -> Self {
+        Self { code: 3, why: why.to_string() }
+    }
+
+    /// Of ranks that failed once all were ready.
+    fn failed(failure: Failure, results: usize) -> Self {
+        let code = match (failure.timed_out, results) {
+            (true, _) => 4,
+            (false, 0) => 3,
+            (false, _) => 1,
+        };
+        Self { code, why: failure.to_string() }
+    }
+}
+
+pub(crate) fn main(args: Args) -> ExitCode {
+    // Other names and values than text are none of ours, but for the values of variables that are: the ranks would
+    // refuse them.
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let done = args.resolve(environment).map_err(Stop::usage).and_then(|options| run(&options));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => {
+            for line in stop.why.lines() {
+                eprintln!("ccl perf: {line}");
+            }
+            ExitCode::from(stop.code)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Stop> {
+    if let Some(path) = &options.json {
+        report::probe_json(path).map_err(Stop::usage)?;
+    }
+    let (mut crew, ready) = start(options)?;
+    print(&header(options, &ready, &crew.pids()))?;
+    print(&report::columns())?;
+
+    let mut report = Report {
+        version: Report::version(),
+        collective: options.collective,
+        ranks: options.ranks,
+        device: format!("{}; {}", ready[0].device, ready[0].driver),
+        software: ready[0].software,
+        p2p: ready[0].p2p,
+        granule: ready[0].granule,
+        staging_bytes: ready[0].staging_bytes,
+        init_ms: ready.iter().map(|rank| rank.init_ms).fold(0.0, f64::max),
+        results: Vec::new(),
+    };
+    let mut progress = Progress::new(2 * options.counts.len());
+    for &count in &options.counts {
+        let mut both = Vec::with_capacity(2);
+        for in_place in [false, true] {
+            progress.show(format!("{count} elements{}", if in_place { ", in place" } else { "" }));
+            let row = measure(&mut crew, options, count, in_place, &mut progress)
+                .map_err(|failure| Stop::failed(failure, report.results.len()))?;
+            progress.advance();
+            report.results.push(row.clone());
+            both.push(row);
+        }
+        progress.pause(|| print(&report::line(&both[0], &both[1])))?;
+    }
+    drop(progress);
+    crew.finish().map_err(Stop::wrong)?;
+    print(&report::footer(&report))?;
+    if let Some(path) = &options.json {
+        // It could be written at the start.
+        report::write_json(path, &report).map_err(Stop::usage)?;
+    }
+    match report.wrong() {
+        None | Some(0) => Ok(()),
+        Some(wrong) => Err(Stop::wrong(format!("{wrong} wrong elements"))),
+    }
+}
+
+fn print(text: &str) -> Result<(), Stop> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Stop::wrong(format!("standard output: {error}")))
+}
+
+/// Starts the ranks and waits until all are ready.
+fn start(options: &Options) -> Result<(Crew, Vec<Ready>), Stop> {
+    // This process, which is no rank, serves the rendezvous.
+    let limit = options.config.connection_timeout;
+    let root = RootOptions { idle_limit: limit, join_limit: limit, ..Default::default() };
+    let id = UniqueId::create(root).map_err(Stop::not_started)?;
+    let (Some(&max_count), parent) = (options.counts.iter().max(), nix::unistd::getpid().as_raw()) else {
+        return Err(Stop::usage("no sizes"));
+    };
+    let job = |rank| Job {
+        rank,
+        ranks: options.ranks,
+        parent,
+        id: message::hex(id.as_bytes()),
+        dtype: options.dtype.to_string(),
+        op: options.op.to_string(),
+        max_count,
+        corrupt: options.corrupt,
+    };
+    let jobs: Vec<Job> = (0..options.ranks).map(job).collect();
+    let silence = options.config.timeout.max(limit) + PATIENCE;
+    let mut crew = Crew::start(&jobs, &options.variables, silence).map_err(Stop::not_started)?;
+    let replies = crew.gather(&mut || {}).map_err(Stop::not_started)?;
+    let ready: Vec<Ready> = replies
+        .into_iter()
+        .filter_map(|reply| if let Reply::Ready(ready) = reply { Some(ready) } else { None })
+        .collect();
+    if ready.len() != options.ranks {
+        return Err(Stop::not_started("a rank gave another answer than was asked for"));
+    }
+    Ok((crew, ready))
+}
+
+/// Measures one message size, in place or not.
+fn measure(
+    crew: &mut Crew,
+    options: &Options,
+    count: u64,
+    in_place: bool,
+    progress: &mut Progress,
+) -> Result<Row, Failure> {
+    let busy = &mut || progress.tick();
+    crew.ask(Command::Prepare { count, in_place }, busy)?;
+    let first = time(crew, 1, busy)?;
+    let slow = first.median_us > SLOW_CALL.as_secs_f64() * 1e6;
+    let mut expected = first;
+    match options.warmup.unwrap_or(if slow { WARMUP.1 } else { WARMUP.0 }) {
+        0 => {}
+        calls => expected = time(crew, calls, busy)?,
+    }
+    let iterations = options.iterations.unwrap_or_else(|| {
+        let fit = CALLS_TIME.as_secs_f64() * 1e6 / expected.median_us.max(0.001);
+        (fit as u32).clamp(CALLS.0, CALLS.1)
+    });
+    let timing = time(crew, iterations, busy)?;
+    let wrong = if options.check { Some(check(crew, count, in_place, busy)?) } else { None };
+    let bytes = count * options.dtype.size() as u64;
+    let (algbw_gbps, busbw_gbps) = report::bandwidths(bytes, options.ranks, &timing);
+    Ok(Row {
+        bytes,
+        count,
+        dtype: options.dtype.name(),
+        op: options.op.name(),
+        in_place,
+        algo: options.config.allreduce.to_string(),
+        order: options.config.order.to_string(),
+        iterations,
+        median_us: timing.median_us,
+        p99_us: timing.p99_us,
+        min_us: timing.min_us,
+        first_call_us: first.median_us,
+        algbw_gbps,
+        busbw_gbps,
+        wrong,
+        ze_calls_per_op: timing.ze_calls_per_op,
+    })
+}
+
+/// Times of the slowest rank.
+fn time(crew: &mut Crew, calls: u32, busy: &mut dyn FnMut()) -> Result<Timing, Failure> {
+    let replies = crew.ask(Command::Time { calls }, busy)?;
+    let times =
+        replies.into_iter().filter_map(|reply| if let Reply::Timed(timing) = reply { Some(timing) } else { None });
+    Timing::slowest(times).ok_or_else(|| Failure::of("no rank told its times"))
+}
+
+/// Wrong elements on all ranks; the first of each rank is shown.
+fn check(crew: &mut Crew, count: u64, in_place: bool, busy: &mut dyn FnMut()) -> Result<u64, Failure> {
+    let mut wrong = 0u64;
+    for (rank, reply) in crew.ask(Command::Check, busy)?.into_iter().enumerate() {
+        let Reply::Checked { wrong: here, first } = reply else {
+            return Err(Failure::of(format!("rank {rank} gave another answer than was asked for")));
+        };
+        wrong = wrong.saturating_add(here);
+        if let Some(first) = first {
+            let place = if in_place { "in place" } else { "out of place" };
+            eprintln!("ccl perf: wrong data on rank {rank}, {count} elements, {place}: {first}");
+        }
+    }
+    Ok(wrong)
+}
+
+/// What is measured, on what, and how.
+fn header(options: &Options, ready: &[Ready], pids: &[u32]) -> String {
+    let size = |count: Option<&u64>| count.copied().unwrap_or_default() * options.dtype.size() as u64;
+    let step = match options.step {
+        Step::Factor(factor) => format!("factor {factor}"),
+        Step::Bytes(bytes) => format!("step {bytes}"),
+    };
+    let root = &ready[0];
+    let mut lines = vec![
+        format!(
+            "ccl perf {}: {} ranks, {} to {} bytes, {step}",
+            options.collective,
+            options.ranks,
+            size(options.counts.first()),
+            size(options.counts.last()),
+        ),
+        format!("Driver: {}", root.driver),
+    ];
+    for (rank, (is, pid)) in ready.iter().zip(pids).enumerate() {
+        lines.push(format!(" Rank {rank:2} Pid {pid:6} device {:2} [{}]", is.device_index, is.device));
+    }
+    let way = match (options.ranks, root.p2p) {
+        (1, _) => "none (one rank)",
+        (_, true) => "direct stores into the next device's memory (P2P)",
+        (_, false) => "staging in host memory (no P2P)",
+    };
+    lines.push(format!(
+        "Links: {way}; lines of {} bytes; {} bytes of staging memory a rank",
+        root.granule, root.staging_bytes
+    ));
+    lines.push(format!("Plan of the largest size: {}", root.plan));
+    let calls = match options.iterations {
+        Some(calls) => format!("{calls} calls"),
+        None => format!("{} to {} calls, as many as fit in {CALLS_TIME:?}", CALLS.0, CALLS.1),
+    };
+    let warmup = match options.warmup {
+        Some(calls) => format!("{calls}"),
+        None => format!("{} (where a call takes over {SLOW_CALL:?}: {})", WARMUP.0, WARMUP.1),
+    };
+    lines.push(format!(
+        "Time: median of {calls} after a first and {warmup} to warm up; each is appended and waited for, with no barrier \
+         between; slowest rank"
+    ));
+    lines.push(if options.check {
+        "Check: every element on every rank, of calls back to back with fresh data, exact to the bit; guards around them".into()
+    } else {
+        "Check: none (-c 0)".into()
+    });
+    lines.iter().map(|line| format!("# {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A bar on long runs, if standard error is a terminal.
+struct Progress {
+    begun: Instant,
+    steps: u64,
+    done: u64,
+    now: String,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(steps: usize) -> Self {
+        Self { begun: Instant::now(), steps: steps as u64, done: 0, now: String::new(), bar: None }
+    }
+
+    fn show(&mut self, now: String) {
+        self.now = now;
+        self.tick();
+    }
+
+    fn advance(&mut self) {
+        self.done += 1;
+        self.tick();
+    }
+
+    fn tick(&mut self) {
+        if self.begun.elapsed() < LONG_RUN {
+            return;
+        }
+        // On anything but a terminal it draws nothing.
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {elapsed} {msg}");
+            ProgressBar::new(self.steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        bar.set_position(self.done);
+        bar.set_message(self.now.clone());
+        bar.tick();
+    }
+
+    /// Does something to the terminal without the bar in the way.
+    fn pause<T>(&self, act: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(act),
+            None => act(),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The results: the table for people, and JSON for programs.
+
+use super::message::Timing;
+use serde::Serialize;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Version of the JSON; it rises when a field changes its meaning or goes away.
+const VERSION: u32 = 1;
+
+/// Everything that a run found out.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) version: u32,
+    pub(super) collective: &'static str,
+    pub(super) ranks: usize,
+    pub(super) device: String,
+    pub(super) software: bool,
+    pub(super) p2p: bool,
+    pub(super) granule: usize,
+    pub(super) staging_bytes: usize,
+    pub(super) init_ms: f64,
+    pub(super) results: Vec<Row>,
+}
+
+/// One message size, in place or not. Times are of the slowest rank.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) bytes: u64,
+    pub(super) count: u64,
+    pub(super) dtype: &'static str,
+    pub(super) op: &'static str,
+    pub(super) in_place: bool,
+    pub(super) algo: String,
+    pub(super) order: String,
+    pub(super) iterations: u32,
+    pub(super) median_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) min_us: f64,
+    pub(super) first_call_us: f64,
+    pub(super) algbw_gbps: f64,
+    pub(super) busbw_gbps: f64,
+    /// Wrong elements on all ranks; null if nothing was checked.
+    pub(super) wrong: Option<u64>,
+    pub(super) ze_calls_per_op: f64,
+}
+
+/// Algorithm and bus bandwidth of an all-reduce in GB/s, as nccl-tests define them.
+pub(super) fn bandwidths(bytes: u64, ranks: usize, timing: &Timing) -> (f64, f64) {
+    let algbw = if timing.median_us > 0.0 { bytes as f64 / timing.median_us / 1e3 } else { 0.0 };
+    (algbw, algbw * 2.0 * (ranks as f64 - 1.0) / ranks as f64)
+}
+
+impl Report {
+    pub(super) fn version() -> u32 {
+        VERSION
+    }
+
+    /// Wrong elements in all, if anything was checked.
+    pub(super) fn wrong(&self) -> Option<u64> {
+        self.results.iter().filter_map(|row| row.wrong).reduce(u64::saturating_add)
+    }
+
+    fn average_busbw(&self) -> f64 {
+        let sum: f64 = self.results.iter().map(|row| row.busbw_gbps).sum();
+        sum / self.results.len().max(1) as f64
+    }
+}
+
+/// The head of the table.
+pub(super) fn columns() -> String {
+    let measured = format!("{:>9} {:>7} {:>7} {:>7}", "time", "algbw", "busbw", "#wrong");
+    let units = format!("{:>9} {:>7} {:>7} {:>7}", "(us)", "(GB/s)", "(GB/s)", "");
+    let head = format!(
+        "#\n# {:>55}  {:^33}  {:^33}\n# {:>11} {:>13} {:>9} {:>8} {:>7}    {measured}  {measured}\n\
+         # {:>11} {:>13} {:>9} {:>8} {:>7}    {units}  {units}",
+        "", "out-of-place", "in-place", "size", "count", "type", "redop", "root", "(B)", "(elements)", "", "", ""
+    );
+    head.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// A line of the table.
+pub(super) fn line(out_of_place: &Row, in_place: &Row) -> String {
+    let measured = |row: &Row| {
+        let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
+        format!("{:>9} {:>7.2} {:>7.2} {wrong:>7}", time(row.median_us), row.algbw_gbps, row.busbw_gbps)
+    };
+    let Row { bytes, count, dtype, op, .. } = out_of_place;
+    format!(
+        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {:>7}    {}  {}",
+        -1,
+        measured(out_of_place),
+        measured(in_place)
+    )
+}
+
+/// Microseconds with two digits to spare below a hundred.
+fn time(us: f64) -> String {
+    let digits = match us {
+        us if us < 100.0 => 2,
+        us if us < 1000.0 => 1,
+        _ => 0,
+    };
+    format!("{us:.digits$}")
+}
+
+/// The last lines.
+pub(super) fn footer(report: &Report) -> String {
+    let verdict = match report.wrong() {
+        None => "# Out of bounds values : N/A (not checked)".to_owned(),
+        Some(0) => "# Out of bounds values : 0 OK".to_owned(),
+        Some(wrong) => format!("# Out of bounds values : {wrong} FAILED"),
+    };
+    format!("{verdict}\n# Avg bus bandwidth    : {:.6}\n#", report.average_busbw())
+}
+
+/// Fails now if `write_json` would at the end.
+pub(super) fn probe_json(path: &Path) -> Result<(), String> {
+    let probe = match target(path) {
+        Target::Replaced { path } => beside(&path).map(drop),
+        Target::Stream => std::fs::OpenOptions::new().write(true).open(path).map(drop),
+    };
+    probe.map_err(|error| format!("--json {}: {error}", path.display()))
+}
+
+/// Writes the report as JSON. A file is replaced as a whole.
+pub(super) fn write_json(path: &Path, report: &Report) -> Result<(), String> {
+    let write = || -> std::io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(report)?;
+        text.push(b'\n');
+        match target(path) {
+            Target::Replaced { path } => {
+                let mut file = beside(&path)?;
+                file.write_all(&text)?;
+                file.persist(&path)?;
+                Ok(())
+            }
+            Target::Stream => std::fs::OpenOptions::new().write(true).open(path)?.write_all(&text),
+        }
+    };
+    write().map_err(|error| format!("--json {}: {error}", path.display()))
+}
+
+enum Target {
+    /// A file, or none yet.
+    Replaced { path: PathBuf },
+    /// A terminal, a pipe or the like (or a folder, which opening will refuse).
+    Stream,
+}
+
+fn target(path: &Path) -> Target {
+    match std::fs::metadata(path) {
+        Ok(data) if !data.is_file() => Target::Stream,
+        // Through a link the file is replaced, not the link.
+        _ => Target::Replaced { path: path.canonicalize().unwrap_or_else(|_| path.to_owned()) },
+    }
+}
+
+fn beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As any new file: what the umask leaves.
+    tempfile::Builder::new().prefix(".ccl-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+
+    fn row(bytes: u64, in_place: bool, wrong: Option<u64>) -> Row {
+        let timing = Timing { median_us: 12.345, p99_us: 20.0, min_us: 10.0, ze_calls_per_op: 3.0 };
+        let (algbw_gbps, busbw_gbps) = bandwidths(bytes, 4, &timing);
+        Row {
+            bytes,
+            count: bytes / 2,
+            dtype: "bfloat16",
+            op: "sum",
+            in_place,
+            algo: "ring".into(),
+            order: "ring".into(),
+            iterations: 20,
+            median_us: timing.median_us,
+            p99_us: timing.p99_us,
+            min_us: timing.min_us,
+            first_call_us: 99.0,
+            algbw_gbps,
+            busbw_gbps,
+            wrong,
+            ze_calls_per_op: timing.ze_calls_per_op,
+        }
+    }
+
+    fn report(results: Vec<Row>) -> Report {
+        Report {
+            version: Report::version(),
+            collective: "all_reduce",
+            ranks: 4,
+            device: "some device".into(),
+            software: true,
+            p2p: true,
+            granule: 64,
+            staging_bytes: 1,
+            init_ms: 1.0,
+            results,
+        }
+    }
+
+    #[test]
+    fn bandwidths_as_in_nccl_tests() {
+        let timing = Timing { median_us: 1000.0, p99_us: 0.0, min_us: 0.0, ze_calls_per_op: 0.0 };
+        assert_eq!(bandwidths(1_000_000, 4, &timing), (1.0, 1.5));
+        assert_eq!(bandwidths(1_000_000, 1, &timing), (1.0, 0.0));
+        assert_eq!(bandwidths(0, 2, &Timing { median_us: 0.0, ..timing }), (0.0, 0.0));
+    }
+
+    #[test]
+    fn the_columns_stand_above_their_numbers() {
+        let head = columns();
+        let titles: Vec<&str> = head.lines().find(|line| line.contains("redop")).unwrap().split_whitespace().collect();
+        assert_eq!(titles[..6], ["#", "size", "count", "type", "redop", "root"]);
+        assert_eq!(titles[6..], ["time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"]);
+        let text = line(&row(1 << 20, false, Some(0)), &row(1 << 20, true, Some(3)));
+        let cells: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(
+            cells,
+            [
+                "1048576", "524288", "bfloat16", "sum", "-1", "12.35", "84.94", "127.41", "0", "12.35", "84.94",
+                "127.41", "3"
+            ]
+        );
+        // Right-aligned under each other.
+        let titles = head.lines().find(|line| line.contains("redop")).unwrap();
+        for (title, cell) in
+            [("size", "1048576"), ("count", "524288"), ("type", "bfloat16"), ("root", "-1"), ("#wrong", "0 ")]
+        {
+            let (above, below) =
+                (titles.find(title).unwrap() + title.len(), text.find(cell).unwrap() + cell.trim().len());
+            assert_eq!(above, below, "{title}");
+        }
+        assert_eq!(titles.len(), text.len());
+        assert_eq!((time(9.876), time(123.45), time(98765.4)), ("9.88".into(), "123.5".into(), "98765".into()));
+    }
+
+    #[test]
+    fn the_footer_gives_the_verdict() {
+        let rows = |wrong| vec![row(1000, false, wrong), row(3000, true, wrong)];
+        assert!(
+            footer(&report(rows(Some(0)))).starts_with("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.243")
+        );
+        assert!(
+            footer(&report(rows(Some(u64::MAX)))).starts_with("# Out of bounds values : 18446744073709551615 FAILED\n")
+        );
+        assert!(footer(&report(rows(None))).starts_with("# Out of bounds values : N/A"));
+    }
+
+    #[test]
+    fn json_is_written_whole_or_refused_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.json");
+        probe_json(&path).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a probe leaves nothing");
+        std::fs::write(&path, "old and much longer than nothing").unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_json(&link, &report(vec![row(8, false, Some(0)), row(8, true, None)])).unwrap();
+        assert!(link.is_symlink());
+        let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(json["version"], 1);
+        assert_eq!(json["results"][0]["wrong"], 0);
+        assert!(json["results"][1]["wrong"].is_null());
+        assert_eq!(json["results"][1]["in_place"], true);
+
+        assert!(probe_json(folder.path()).is_err_and(|error| error.contains("--json")));
+        assert!(probe_json(Path::new("/nowhere/at/all.json")).is_err());
+        // Not replaced by a file.
+        write_json(Path::new("/dev/null"), &report(Vec::new())).unwrap();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    }
+}
