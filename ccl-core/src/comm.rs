@@ -416,6 +416,7 @@ fn check_buffers(request: &Request, io: Io) -> Result<()> {
 const _: () = assert!(STAGING_HEAD_BYTES.is_multiple_of(4096));
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
     use crate::types::{DataType, Order, ReduceOp};

@@ -1,5 +1,8 @@
 //! The Rust API: communicators on Level Zero devices.
 
+#[cfg(all(test, feature = "soft"))]
+mod overlap;
+
 use crate::buffer::{Buffer, Element};
 use crate::endpoint::{Completed, ZeDevice};
 use crate::gpu::Gpu;

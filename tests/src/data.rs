@@ -18,10 +18,14 @@ pub fn ordinary(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8
         let word = word(seed, rank, i);
         // Sign, an exponent around that of 1, and a random mantissa.
         match dtype {
-            DataType::Bfloat16 => bytes.extend(((word & 0x807F) as u16 | (0x3E80 + (word >> 16 & 3) as u16 * 0x80)).to_le_bytes()),
-            DataType::Float16 => bytes.extend(((word & 0x83FF) as u16 | (0x3400 + (word >> 16 & 3) as u16 * 0x400)).to_le_bytes()),
+            DataType::Bfloat16 => {
+                bytes.extend(((word & 0x807F) as u16 | (0x3E80 + (word >> 16 & 3) as u16 * 0x80)).to_le_bytes())
+            }
+            DataType::Float16 => {
+                bytes.extend(((word & 0x83FF) as u16 | (0x3400 + (word >> 16 & 3) as u16 * 0x400)).to_le_bytes())
+            }
             DataType::Float32 => {
-                let high = word & 0x8000_0000 | 0x3E80_0000 + (word >> 16 & 3) * 0x80_0000;
+                let high = (word & 0x8000_0000) | (0x3E80_0000 + (word >> 16 & 3) * 0x80_0000);
                 bytes.extend((high | word.wrapping_mul(0x9E37_79B1) >> 9).to_le_bytes());
             }
             _ => panic!("no inputs for {dtype} yet"),
@@ -33,12 +37,14 @@ pub fn ordinary(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8
 /// `count` elements of any bit pattern: NaN, infinities, subnormals, signed zeros, halfway cases among them.
 pub fn wild(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8> {
     let special16: [u16; 16] = match dtype {
-        DataType::Bfloat16 => {
-            [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC1, 0xFF81, 0x3F80, 0x3C00, 0xBF80, 0x4380]
-        }
-        _ => {
-            [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0xFD01, 0x3C00, 0x1000, 0xBC00, 0x6800]
-        }
+        DataType::Bfloat16 => [
+            0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC1, 0xFF81, 0x3F80, 0x3C00, 0xBF80,
+            0x4380,
+        ],
+        _ => [
+            0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0xFD01, 0x3C00, 0x1000, 0xBC00,
+            0x6800,
+        ],
     };
     let mut bytes = Vec::with_capacity(count * dtype.size());
     for i in 0..count as u64 {
@@ -52,8 +58,18 @@ pub fn wild(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8> {
                 let value = if word & 0x3_0000 == 0 {
                     word.wrapping_mul(0x9E37_79B1)
                 } else {
-                    let special =
-                        [0, 1, 0x7F_FFFF, 0x80_0000, 0x7F7F_FFFF, 0x7F80_0000, 0x7FC0_0001, 0x7F80_0001, 0x3F80_0000, 0x3380_0000];
+                    let special = [
+                        0,
+                        1,
+                        0x7F_FFFF,
+                        0x80_0000,
+                        0x7F7F_FFFF,
+                        0x7F80_0000,
+                        0x7FC0_0001,
+                        0x7F80_0001,
+                        0x3F80_0000,
+                        0x3380_0000,
+                    ];
                     special[(word >> 20) as usize % special.len()] | word << 31
                 };
                 bytes.extend(value.to_le_bytes());

@@ -5,6 +5,7 @@ use ccl_ze::{Builder, Communicator};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const RANK: &str = "TEST_RANK";
@@ -62,8 +63,7 @@ pub struct Ended {
 impl Group {
     /// A group whose ranks run the body of `test`: the full name of the calling test function.
     pub fn new(test: &str, ranks: usize) -> Group {
-        let mut group =
-            Group { test: test.into(), ranks, limit: Duration::from_secs(120), variables: Vec::new() };
+        let mut group = Group { test: test.into(), ranks, limit: Duration::from_secs(120), variables: Vec::new() };
         if std::env::var_os("ZE_SOFT_DEVICES").is_none() {
             group = group.env("ZE_SOFT_DEVICES", ranks.max(2));
         }
@@ -129,6 +129,8 @@ impl Group {
                     .stderr(Stdio::piped());
                 let mut child = command.spawn().expect("a rank process");
                 let mut out = child.stdout.take().expect("piped");
+                let heard = Arc::new(Mutex::new(Vec::new()));
+                let hears = heard.clone();
                 let mut err = child.stderr.take().expect("piped");
                 let collect = std::thread::spawn(move || {
                     let errors = std::thread::spawn(move || {
@@ -136,12 +138,15 @@ impl Group {
                         let _ = err.read_to_end(&mut text);
                         text
                     });
-                    let mut text = Vec::new();
-                    let _ = out.read_to_end(&mut text);
+                    let mut part = [0; 4096];
+                    while let Ok(count @ 1..) = out.read(&mut part) {
+                        hears.lock().expect("no panic under it").extend_from_slice(&part[..count]);
+                    }
+                    let mut text = std::mem::take(&mut *hears.lock().expect("no panic under it"));
                     text.extend(errors.join().unwrap_or_default());
                     String::from_utf8_lossy(&text).into_owned()
                 });
-                RankProcess { child, collect: Some(collect), ended: None }
+                RankProcess { child, heard, collect: Some(collect), ended: None }
             })
             .collect();
         Running { children, start, limit: self.limit }
@@ -150,6 +155,8 @@ impl Group {
 
 struct RankProcess {
     child: Child,
+    /// What it has written to standard output so far.
+    heard: Arc<Mutex<Vec<u8>>>,
     collect: Option<std::thread::JoinHandle<String>>,
     ended: Option<(ExitStatus, Duration)>,
 }
@@ -170,6 +177,22 @@ impl Running {
     /// Sends a signal to a rank.
     pub fn signal(&self, rank: usize, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(self.pid(rank), signal).expect("the rank process");
+    }
+
+    /// Returns when a rank that runs on has said `line`.
+    pub fn wait_for_line(&self, rank: usize, line: &str, limit: Duration) {
+        let wanted = format!("[{rank}] {line}\n");
+        let until = Instant::now() + limit;
+        loop {
+            let heard = self.children[rank].heard.lock().expect("no panic under it");
+            if heard.windows(wanted.len()).any(|text| text == wanted.as_bytes()) {
+                return;
+            }
+            let text = String::from_utf8_lossy(&heard).into_owned();
+            drop(heard);
+            assert!(Instant::now() < until, "rank {rank} did not say `{line}` within {limit:?}:\n{text}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Since the ranks were started.

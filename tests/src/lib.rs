@@ -1,8 +1,13 @@
 //! What tests that need several rank processes share: starting the ranks, data that depends on rank and position, and
 //! the expected result.
 
+pub mod calls;
+pub mod count;
 pub mod data;
+pub mod failure;
 pub mod group;
+pub mod local;
 pub mod soft;
+pub mod syscalls;
 
 pub use group::{Group, Rank};

@@ -1,5 +1,5 @@
 //! One all-reduce between processes, the whole way.
-#![allow(missing_docs, reason = "test code")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
 use ccl_core::{DataType, ReduceOp};
 use ccl_tests::{Group, data};

@@ -188,6 +188,7 @@ mod avx2 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
     use crate::twins::fp::DefaultFp;

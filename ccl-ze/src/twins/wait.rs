@@ -118,3 +118,87 @@ fn futex_wake(word: &AtomicU32) {
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccl_core::protocol::{MAX_WIRES, TAG_LIMIT};
+
+    /// Waits for a flag that never comes, with this device limit, while `meanwhile` runs with the host block's abort
+    /// word and the word on which the waiter sleeps.
+    fn wait(spin_limit_ms: u64, meanwhile: impl FnOnce(&AtomicU32, &AtomicU32) + Send) -> (GaveUp, Duration) {
+        let state = CommState {
+            base: 0,
+            tag_limit: TAG_LIMIT,
+            left: 0,
+            poisoned: 0,
+            wraps: 0,
+            hooks: 0,
+            calls: 0,
+            spin_limit_ms,
+            spins_before_yield: 2 * SPINS_PER_ABORT_POLL,
+            reserved: [0; 5],
+            busy: [0; MAX_WIRES],
+        };
+        // SAFETY: structures of plain numbers, for which all zeros is a value.
+        let (mut host, mut inbox, mut outbox) = unsafe { std::mem::zeroed::<(HostBlock, StagingHead, StagingHead)>() };
+        // SAFETY: all four outlive the waiter, and are accessed through it and as atomics only.
+        let waiter = unsafe { Waiter::new(&raw const state, &raw mut host, &raw mut inbox, &raw mut outbox) };
+        let (abort, parked) = (waiter.abort, waiter.parked);
+        let since = Instant::now();
+        let gave_up = std::thread::scope(|scope| {
+            scope.spawn(move || meanwhile(abort, parked));
+            waiter.until(|| 6, 7)
+        });
+        (gave_up.expect_err("a flag that never comes"), since.elapsed())
+    }
+
+    /// The backstop for a watch that is dead: nobody ever sets the abort word, and yet it ends.
+    #[test]
+    fn a_waiter_gives_up_by_itself() {
+        let (gave_up, took) = wait(80, |_, _| ());
+        assert_eq!((gave_up.fault, gave_up.seen), (Fault::SpinLimit, 6));
+        assert!(took >= Duration::from_millis(80) && took < Duration::from_secs(5), "{took:?}");
+    }
+
+    #[test]
+    fn an_abort_is_seen_while_spinning_and_while_parked() {
+        let (gave_up, _) = wait(60_000, |abort, _| abort.store(1, Ordering::Relaxed));
+        assert_eq!(gave_up.fault, Fault::Aborted);
+        let (gave_up, took) = wait(60_000, |abort, parked| {
+            while parked.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            abort.store(1, Ordering::Relaxed);
+        });
+        assert_eq!((gave_up.fault, gave_up.seen), (Fault::Aborted, 6));
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+
+    /// A sender wakes a waiter that sleeps.
+    #[test]
+    fn a_waiter_that_sleeps_is_woken() {
+        // SAFETY: as above.
+        let (mut host, mut inbox, mut outbox, mut state) =
+            unsafe { std::mem::zeroed::<(HostBlock, StagingHead, StagingHead, CommState)>() };
+        state.spin_limit_ms = 60_000;
+        let flag = AtomicU32::new(0);
+        // SAFETY: all outlive both waiters; the sender's outbox is the waiter's inbox.
+        let (waiter, sender) = unsafe {
+            (
+                Waiter::new(&raw const state, &raw mut host, &raw mut inbox, &raw mut outbox),
+                Waiter::new(&raw const state, &raw mut host, &raw mut outbox, &raw mut inbox),
+            )
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while sender.peer_parked.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                flag.store(7, Ordering::Release);
+                sender.notify();
+            });
+            waiter.until(|| flag.load(Ordering::Acquire), 7).expect("the flag came");
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! What the executed twins do is what the plan says, step by step, and the verifier accepts that plan.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_core::DataType::{self, Bfloat16, Float16, Float32};
+use ccl_core::comm::StartState;
+use ccl_core::config::Config;
+use ccl_core::plan::{Plan, Request};
+use ccl_tests::local::{self, Peer, sum};
+use ccl_tests::{Group, data};
+use ccl_ze::{hooks, twins};
+
+const MAX_RANKS: usize = 16;
+
+/// One process that has a device for each rank and lets every wire run.
+fn process(test: &str) -> Group {
+    Group::new(test, 1).env("ZE_SOFT_DEVICES", MAX_RANKS).env("ZE_SOFT_COMPUTE_UNITS", 64)
+}
+
+fn config(granule: u32, max_wires: u32, staging_tiles: u32) -> Config {
+    Config { granule, max_wires, staging_tiles, ..Config::default() }
+}
+
+/// Runs `requests` on `n` ranks, in place and not, and compares each rank's steps with its plan's. Returns the steps
+/// that were compared.
+fn check(n: usize, config: &Config, requests: &[Request]) -> usize {
+    let capacity = requests.iter().map(|r| r.count as usize * r.dtype.size()).max().unwrap();
+    let start = StartState { hooks: hooks::TRACE, ..StartState::default() };
+    let compared = local::ranks(n, config, &start, |comm| {
+        let rank = comm.rank();
+        let mut peer = Peer::new(comm, capacity);
+        let mut compared = 0;
+        for (seed, request) in (0..).zip(requests) {
+            let (dtype, count) = (request.dtype, request.count as usize);
+            let plan = peer.comm.plan(request).unwrap();
+            if rank == 0 {
+                plan.verify().unwrap_or_else(|fault| panic!("{plan}: {fault}"));
+            }
+            // Above some size the reference would take longer than all the rest.
+            let check_data = rank == 0 && count * n < 1 << 19;
+            for in_place in [false, true] {
+                let got = peer.reduce(request, &data::ordinary(dtype, seed, rank, count), in_place).unwrap();
+                let steps = twins::trace::take(rank);
+                match &plan {
+                    Plan::Ring(ring) => {
+                        let mut planned = 0;
+                        for (i, step) in ring.steps(rank).enumerate() {
+                            assert_eq!(steps.get(i), Some(&step), "rank {rank}, step {i} of {plan}");
+                            planned += 1;
+                        }
+                        assert_eq!(steps.len(), planned, "rank {rank} of {plan}");
+                        compared += planned;
+                    }
+                    Plan::Empty | Plan::Local => assert!(steps.is_empty(), "rank {rank}: {steps:?} in {plan}"),
+                }
+                if check_data {
+                    let inputs: Vec<_> = (0..n).map(|r| data::ordinary(dtype, seed, r, count)).collect();
+                    let want = data::expected(dtype, &inputs, request.period);
+                    assert_eq!(data::first_difference(&got, &want, dtype), None, "{plan}, in place: {in_place}");
+                }
+            }
+        }
+        compared
+    });
+    compared.into_iter().sum()
+}
+
+fn requests(n: usize, counts: &[usize]) -> Vec<Request> {
+    let dtypes = [Bfloat16, Float16, Float32];
+    let mut requests: Vec<_> = counts.iter().zip(0..).map(|(&count, i)| sum(dtypes[(n + i) % 3], count)).collect();
+    // Rows that are no multiple of a block, and rows of one block.
+    let rows = |dtype: DataType, count: usize, period| Request { period: Some(period), ..sum(dtype, count) };
+    requests.extend([rows(Bfloat16, 4099, 500), rows(Float32, 5 * 64, 64)]);
+    requests
+}
+
+#[test]
+fn every_rank_executes_its_plan() {
+    process("every_rank_executes_its_plan").run(|_| {
+        // The shipped plan, few wires of few tiles, one wire of one tile, and as many wires as tiles.
+        for config in [config(8, 64, 256), config(16, 3, 5), config(64, 1, 1), config(64, 64, 64)] {
+            for n in 1..=MAX_RANKS {
+                let counts = [0, 1, n - 1, n, n + 1, 127, 4099, 65_537];
+                let compared = check(n, &config, &requests(n, &counts));
+                assert_eq!(compared > 0, n > 1);
+            }
+        }
+    });
+}
+
+/// Hundreds of rounds, and 64 wires.
+#[test]
+fn a_long_message_executes_its_plan() {
+    process("a_long_message_executes_its_plan").run(|_| {
+        const COUNT: usize = 10_556_587;
+        check(2, &config(0, 64, 64), &[sum(Float32, COUNT)]);
+        check(5, &config(64, 7, 16), &[sum(Bfloat16, COUNT)]);
+        check(16, &config(64, 3, 64), &[sum(Bfloat16, COUNT)]);
+    });
+}
