@@ -1,5 +1,6 @@
 //! `ccl`: measure and diagnose collectives on Intel GPUs.
 
+mod doctor;
 mod perf;
 
 use clap::{Parser, Subcommand};
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 /// Commands that are known by name and not there yet.
-const PLANNED: [&str; 5] = ["doctor", "run", "verify", "replay", "trace"];
+const PLANNED: [&str; 4] = ["run", "verify", "replay", "trace"];
 
 #[derive(Parser)]
 #[command(
@@ -32,6 +33,12 @@ enum Command {
     /// One rank of `ccl perf`, which starts it.
     #[command(name = perf::RANK_COMMAND, hide = true)]
     Rank,
+    /// Tell what would run on this machine and why, and what would stop it
+    #[command(after_help = doctor::AFTER_HELP)]
+    Doctor(doctor::Args),
+    /// One thing that `ccl doctor` tries, in a process of its own.
+    #[command(name = doctor::PROBE_COMMAND, hide = true)]
+    DoctorProbe(doctor::ProbeArgs),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -40,12 +47,14 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Perf(args) => perf::main(*args),
         Command::Rank => perf::rank(),
+        Command::Doctor(args) => doctor::main(&args),
+        Command::DoctorProbe(args) => doctor::probe(&args),
         Command::Other(words) => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             if PLANNED.contains(&name.as_str()) {
-                eprintln!("ccl: {name} is not there yet; there is: perf");
+                eprintln!("ccl: {name} is not there yet; there are: perf, doctor");
             } else {
-                eprintln!("ccl: unknown command '{name}'; there is: perf");
+                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor");
             }
             ExitCode::from(USAGE)
         }

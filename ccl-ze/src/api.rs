@@ -68,6 +68,11 @@ impl Api {
         }
     }
 
+    /// Whether the driver is linked in.
+    pub(crate) fn is_linked(&self) -> bool {
+        !matches!(self.via, Via::Loader(_))
+    }
+
     #[inline]
     pub(crate) fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);

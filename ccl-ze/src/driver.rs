@@ -119,7 +119,7 @@ fn failed(call: &str, code: ze_result_t) -> Error {
 }
 
 /// Initialises the drivers and lists them.
-fn drivers(table: &Table) -> std::result::Result<Vec<ze_driver_handle_t>, ze_result_t> {
+pub(crate) fn drivers(table: &Table) -> std::result::Result<Vec<ze_driver_handle_t>, ze_result_t> {
     let mut desc = ze_init_driver_type_desc_t { flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU, ..Default::default() };
     let mut list = |count: &mut u32, drivers: *mut ze_driver_handle_t| match table.zeInitDrivers {
         // SAFETY: `drivers` is null or has room for `count`; the descriptor outlives the call.
@@ -172,7 +172,7 @@ pub(crate) fn device_properties(table: &Table, device: ze_device_handle_t) -> Op
     (code == ZE_RESULT_SUCCESS).then_some(properties)
 }
 
-const INTEL: u32 = 0x8086;
+pub(crate) const INTEL: u32 = 0x8086;
 
 fn has_intel_gpu(table: &Table, driver: ze_driver_handle_t) -> bool {
     devices(table, driver).unwrap_or_default().into_iter().any(|device| {
@@ -181,12 +181,12 @@ fn has_intel_gpu(table: &Table, driver: ze_driver_handle_t) -> bool {
 }
 
 #[cfg(feature = "soft")]
-fn is_software(table: &Table, driver: ze_driver_handle_t) -> bool {
+pub(crate) fn is_software(table: &Table, driver: ze_driver_handle_t) -> bool {
     extension(table, driver, ze_soft::ext::REGISTER_KERNEL_NAME).is_some()
 }
 
 #[cfg(not(feature = "soft"))]
-fn is_software(_: &Table, _: ze_driver_handle_t) -> bool {
+pub(crate) fn is_software(_: &Table, _: ze_driver_handle_t) -> bool {
     false
 }
 

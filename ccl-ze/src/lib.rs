@@ -30,6 +30,7 @@ mod event;
 mod gpu;
 #[doc(hidden)]
 pub mod hooks;
+pub mod inspect;
 mod kernels;
 pub mod log;
 mod memory;
