@@ -122,9 +122,6 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 fn note() {
     if COUNTING.load(Ordering::Relaxed) {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        COUNTING.store(false, Ordering::SeqCst);
-        eprintln!("ALLOC {:?}\n{}", std::thread::current().name(), std::backtrace::Backtrace::force_capture());
-        COUNTING.store(true, Ordering::SeqCst);
     }
 }
 

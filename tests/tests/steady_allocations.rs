@@ -28,8 +28,12 @@ fn steady(rank: Rank) {
     };
     for streams in [[&stream, &stream], [&stream, &other]] {
         calls(200, streams);
-        let allocations = count_allocations(|| calls(CALLS, streams));
-        rank.say(format_args!("allocations {allocations}"));
+        // The first time that a thread meets a lock in use, the lock's library makes it an entry in a table; on a busy
+        // machine that may be any time. What calls allocate, and what the watch does while they run, is in each window.
+        let windows = [(); 3].map(|()| count_allocations(|| calls(CALLS, streams)));
+        rank.say(format_args!("least {}", windows.iter().min().unwrap()));
+        rank.say(format_args!("all {windows:?}"));
+        assert!(windows.iter().sum::<u64>() < 20, "{windows:?}");
     }
     // The counter counts.
     assert!(count_allocations(|| drop(black_box(Box::new(rank.n)))) >= 1);
@@ -40,7 +44,8 @@ fn run(test: &str, n: usize) {
         let ended = running.wait();
         for (rank, ended) in ended.iter().enumerate() {
             assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
-            assert_eq!(ended.said("allocations"), ["0", "0"], "rank {rank}: {CALLS} calls on one stream, and on two");
+            eprintln!("{test}, rank {rank}, one stream, then two: {:?}", ended.said("all"));
+            assert_eq!(ended.said("least"), ["0", "0"], "rank {rank}: {CALLS} calls on one stream, and on two");
         }
     });
 }
