@@ -12,24 +12,24 @@
 #define INFINITY_BITS 0x7F800000u
 #define MAGNITUDE 0x7FFFFFFFu
 
-static inline uint sum_bits(uint a, uint b)
+INLINE uint sum_bits(uint a, uint b)
 {
     return as_uint(as_float(a) + as_float(b));
 }
 
-static inline bool is_nan_bits(uint bits)
+INLINE bool is_nan_bits(uint bits)
 {
     return (bits & MAGNITUDE) > INFINITY_BITS;
 }
 
-static inline uint add_float32(uint a, uint b)
+INLINE uint add_float32(uint a, uint b)
 {
     const uint sum = sum_bits(a, b);
     return is_nan_bits(sum) ? 0x7FC00000u : sum;
 }
 
 // The rounded number's bits in the upper half.
-static inline uint round_to_bfloat16(uint bits)
+INLINE uint round_to_bfloat16(uint bits)
 {
 #ifdef MUTANT_TRUNCATE
     const uint rounded = bits;
@@ -40,7 +40,7 @@ static inline uint round_to_bfloat16(uint bits)
 }
 
 // Two elements.
-static inline uint add_bfloat16(uint a, uint b)
+INLINE uint add_bfloat16(uint a, uint b)
 {
     const uint high = round_to_bfloat16(sum_bits(a & 0xFFFF0000u, b & 0xFFFF0000u));
     const uint low = round_to_bfloat16(sum_bits(a << 16, b << 16));
@@ -50,7 +50,7 @@ static inline uint add_bfloat16(uint a, uint b)
 #define EXPONENT_GAP (112u << 23)
 #define LEAST_NORMAL_HALF 0x38800000u
 
-static inline uint widen_float16(uint half_bits)
+INLINE uint widen_float16(uint half_bits)
 {
     const uint magnitude = (half_bits & 0x7FFFu) << 13;
     // As mantissa of 2^-14, less 2^-14: exact, and no binary32 subnormal comes into it.
@@ -60,7 +60,7 @@ static inline uint widen_float16(uint half_bits)
     return wide | (half_bits & 0x8000u) << 16;
 }
 
-static inline uint round_to_float16(uint bits)
+INLINE uint round_to_float16(uint bits)
 {
     const uint magnitude = bits & MAGNITUDE;
 #ifdef MUTANT_TRUNCATE
@@ -76,7 +76,7 @@ static inline uint round_to_float16(uint bits)
 }
 
 // Two elements.
-static inline uint add_float16(uint a, uint b)
+INLINE uint add_float16(uint a, uint b)
 {
     const uint low = round_to_float16(sum_bits(widen_float16(a & 0xFFFFu), widen_float16(b & 0xFFFFu)));
     const uint high = round_to_float16(sum_bits(widen_float16(a >> 16), widen_float16(b >> 16)));

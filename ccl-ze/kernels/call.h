@@ -41,7 +41,7 @@ struct place {
     uint expected;
 };
 
-static inline void enter(const struct args *a, local struct entry *e, uint wire)
+INLINE void enter(const struct args *a, local struct entry *e, uint wire)
 {
     global struct comm_state *state = a->state;
     e->overlapped = atomic_xchg(&state->busy[wire], 1u);
@@ -67,7 +67,7 @@ static inline void enter(const struct args *a, local struct entry *e, uint wire)
 }
 
 // Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
-static inline void report(const struct args *a, local volatile struct entry *e, uint wire, const struct place *at,
+INLINE void report(const struct args *a, local volatile struct entry *e, uint wire, const struct place *at,
                           uint fault, uint seen)
 {
     e->failed = 1;
@@ -85,7 +85,7 @@ static inline void report(const struct args *a, local volatile struct entry *e, 
 }
 
 // What a waiting work-item does every SPINS_PER_LOOK turns.
-static inline uint look(const struct args *a, local volatile struct entry *e, uint looks)
+INLINE uint look(const struct args *a, local volatile struct entry *e, uint looks)
 {
     if (poll_word(&a->host->abort) != 0)
         return FAULT_ABORTED;
@@ -95,7 +95,7 @@ static inline uint look(const struct args *a, local volatile struct entry *e, ui
 }
 
 // One work-item waits for a token; false if it gave up.
-static inline bool wait_for_token(const struct args *a, local struct entry *e, uint wire, const struct place *at,
+INLINE bool wait_for_token(const struct args *a, local struct entry *e, uint wire, const struct place *at,
                                   global const uint *token)
 {
     uint spins = 0, looks = 0;
@@ -116,7 +116,7 @@ static inline bool wait_for_token(const struct args *a, local struct entry *e, u
 }
 
 // A token goes round the ranks twice: when it is back at rank 0 all have come, then it lets them go.
-static inline void pass_barrier(const struct args *a, local struct entry *e, uint wire, uint barrier)
+INLINE void pass_barrier(const struct args *a, local struct entry *e, uint wire, uint barrier)
 {
     global const uint *from = ((global struct staging_head *)a->inbox)->barrier[wire] + barrier * 2;
     global uint *to = ((global struct staging_head *)a->outbox)->barrier[wire] + barrier * 2;
@@ -135,7 +135,7 @@ static inline void pass_barrier(const struct args *a, local struct entry *e, uin
 // Starts the tag range anew: barrier, clear own flags, barrier. Each group does so for its own wire, whose lines no
 // other wire's sender touches; the last one also takes the tiles that this call leaves unused, which calls with another
 // number of wires do not. All work-items of the group come here.
-static inline void clear_flags(const struct args *a, local struct entry *e, uint wire, uint wires, uint tile_bytes)
+INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, uint wires, uint tile_bytes)
 {
     if (get_local_id(0) == 0)
         pass_barrier(a, e, wire, 0);
@@ -156,7 +156,7 @@ static inline void clear_flags(const struct args *a, local struct entry *e, uint
 }
 
 // Makes the whole output unmistakable: zeros would be plausible, all ones is NaN in every float type.
-static inline void fill_failed(const struct args *a, uint log2_elem)
+INLINE void fill_failed(const struct args *a, uint log2_elem)
 {
     for (ulong i = get_local_id(0); i < a->count; i += get_local_size(0)) {
         if (log2_elem == 2)
@@ -167,7 +167,7 @@ static inline void fill_failed(const struct args *a, uint log2_elem)
 }
 
 // All work-items of all groups come here, save those of a group that found its busy word taken.
-static inline void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
     global struct comm_state *state = a->state;
     fence_device_release();
@@ -196,8 +196,10 @@ static inline void leave(const struct args *a, local struct entry *e, uint wires
     for (uint wire = get_local_id(0); wire < wires; wire += get_local_size(0))
         atomic_xchg(&state->busy[wire], 0u);
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0)
+    if (get_local_id(0) == 0) {
+        fence_before_telling_others();
         store_wide_word(&a->host->done, e->call);
+    }
 }
 
 #endif

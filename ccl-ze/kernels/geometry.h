@@ -36,7 +36,7 @@ struct segment {
 };
 
 // Devices have no 64-bit division; almost every message gets by with 32 bits. The loop is small and rarely runs.
-static inline ulong divide(ulong a, ulong b)
+INLINE ulong divide(ulong a, ulong b)
 {
     if (((a | b) >> 32) == 0)
         return (uint)a / (uint)b;
@@ -52,7 +52,7 @@ static inline ulong divide(ulong a, ulong b)
     return quotient;
 }
 
-static inline struct geometry make_geometry(ulong count, ulong period, uint n, uint wires, uint wire, uint shift)
+INLINE struct geometry make_geometry(ulong count, ulong period, uint n, uint wires, uint wire, uint shift)
 {
     struct geometry g;
     g.count = count;
@@ -73,7 +73,7 @@ static inline struct geometry make_geometry(ulong count, ulong period, uint n, u
 }
 
 // Block k of a chunk that has row_blocks blocks in a row.
-static inline struct block block_of(const struct geometry *g, uint chunk, ulong row_blocks, ulong k)
+INLINE struct block block_of(const struct geometry *g, uint chunk, ulong row_blocks, ulong k)
 {
     ulong row = 0, column = k;
     if (g->period != g->count) {
@@ -90,7 +90,7 @@ static inline struct block block_of(const struct geometry *g, uint chunk, ulong 
 }
 
 // The segment of a chunk that begins with block `first` of the wire's stream and has at most `most` blocks.
-static inline struct segment segment_of(const struct geometry *g, uint chunk, ulong first, uint most, uint log2_elem)
+INLINE struct segment segment_of(const struct geometry *g, uint chunk, ulong first, uint most, uint log2_elem)
 {
     struct segment s;
     s.chunk = chunk;

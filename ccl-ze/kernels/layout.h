@@ -2,6 +2,9 @@
 #ifndef CCL_LAYOUT_H
 #define CCL_LAYOUT_H
 
+// The module holds kernels only, so each access to memory can be traced to a kernel argument.
+#define INLINE static inline __attribute__((always_inline))
+
 #define BLOCK_BYTES 256u
 #define BLOCK_WORDS 64u
 #define TILE_BLOCKS 15u

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# What Intel's graphics compiler makes of the committed SPIR-V, without a GPU.
+#   ocloc.sh            compiles it for each device, judges the disassembly (disasm.py), compares the table with the
+#                       committed one, and shows that broken kernels and broken options are caught
+#   ocloc.sh --update   writes the committed table, ccl-ze/kernels/ocloc.table
+# The exact numbers belong to one version of the compiler, which the table names. With another version the rules hold
+# all the same, and the differences are shown but are no failure.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+# shellcheck source=../lib.sh
+source "$here/../lib.sh"
+
+DEVICES=(bmg-g21 bmg-g31 pvc dg2-g10 lnl-m ptl-h)
+kernels=$repo/ccl-ze/kernels
+committed=$kernels/ocloc.table
+# The one place that says what our modules are built with, at run time too.
+options=$(<"$kernels/build.options")
+
+need_packages python3 spirv-tools
+"$here/../beds/ocloc.sh"
+# shellcheck disable=SC1091
+source "$repo/.beds/ocloc/env"
+scratch_folder
+
+compile() { # SPIRV DEVICE OPTIONS FOLDER
+    mkdir -p "$4/binary" "$4/text"
+    if ! { "$OCLOC" compile -q -spirv_input -file "$1" -device "$2" -options "$3" -out_dir "$4/binary" -output k &&
+        "$OCLOC" disasm -file "$4"/binary/k_*.bin -device "$2" -dump "$4/text"; } >"$4/log" 2>&1; then
+        cat "$4/log" >&2
+        die "ocloc failed for $2"
+    fi
+}
+
+# caught NAME WORDS SPIRV DEVICE OPTIONS: the rule that must object to a broken build, by words of its complaint.
+caught() {
+    compile "$3" "$4" "$5" "$SCRATCH/control"
+    ! "$here/disasm.py" "$SCRATCH/control/text" "$4" >/dev/null 2>"$SCRATCH/complaint" || die "control $1: not caught"
+    grep -q "$2" "$SCRATCH/complaint" || {
+        cat "$SCRATCH/complaint" >&2
+        die "control $1: caught for another reason than '$2'"
+    }
+    rm -rf "$SCRATCH/control"
+    say "control $1: caught ($2)"
+}
+
+spirv=$kernels/spirv/ccl.spv
+"$here/trace.py" "$spirv"
+
+{
+    echo "# What ocloc $OCLOC_VERSION with IGC $IGC_VERSION makes of spirv/ccl.spv. Instructions: all of the kernel, of the"
+    echo "# loop over lines, of the spin loop in it (with its failure path). Messages: to uncached and cached memory, atomics."
+    "$here/disasm.py" --header
+} >"$SCRATCH/table"
+failed=0
+for device in "${DEVICES[@]}"; do
+    compile "$spirv" "$device" "$options" "$SCRATCH/$device"
+    "$here/disasm.py" "$SCRATCH/$device/text" "$device" >>"$SCRATCH/table" || failed=1
+done
+((failed == 0)) || die "the compiled kernels break a rule"
+
+if [[ ${1:-} == --update ]]; then
+    cp "$SCRATCH/table" "$committed"
+    say "wrote ${committed#"$repo"/}"
+elif ! diff -u "$committed" "$SCRATCH/table" >&2; then
+    if [[ $(head -n 1 "$committed") == "$(head -n 1 "$SCRATCH/table")" ]]; then
+        die "the table differs: look at what changed, then run .ci/kernels/ocloc.sh --update"
+    fi
+    say "the compiler is another version than the committed table's; its numbers are shown above, all rules hold"
+fi
+
+"$here/build.sh" --mutants "$SCRATCH/mutants"
+caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/no_fence.spv" bmg-g21 "$options"
+caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/vector_poll.spv" bmg-g21 "$options"
+caught 'buffers below 4 GiB only' 'through a cache' "$spirv" dg2-g10 ''
+caught 'subnormals flushed' 'subnormals are flushed' "$spirv" bmg-g21 "$options -cl-denorms-are-zero"
+say "${#DEVICES[@]} devices: no spills, staging uncached, polls and fences in their loops"
