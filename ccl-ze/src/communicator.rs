@@ -6,6 +6,7 @@ mod overlap;
 use crate::buffer::{Buffer, Element};
 use crate::endpoint::{Completed, ZeDevice};
 use crate::gpu::Gpu;
+use crate::kernel::KernelFacts;
 use crate::stream::Stream;
 use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::comm::{self, FaultHandler, StartState};
@@ -205,6 +206,12 @@ impl Communicator {
     /// Level Zero calls that this library has made on this device's driver so far.
     pub fn level_zero_calls(&self) -> u64 {
         self.gpu.api.calls()
+    }
+
+    /// For tests: what the driver says of the device kernels.
+    #[doc(hidden)]
+    pub fn kernels(&self) -> Vec<KernelFacts> {
+        self.gpu.module.facts().cloned().collect()
     }
 
     /// A stream on one of the device's compute queues, counted from 0.

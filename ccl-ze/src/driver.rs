@@ -1,4 +1,4 @@
-//! Which driver is used: Intel's if there is one that this build has kernels for, else the software driver.
+//! Which driver is used: Intel's if it has a GPU, else the software driver.
 
 use crate::api::{Api, Via};
 use ccl_core::config::DeviceChoice;
@@ -10,26 +10,16 @@ use std::sync::Arc;
 pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
     match choice {
         DeviceChoice::Soft => linked(),
-        DeviceChoice::Loader => match through_loader()? {
-            Found { software: Some(api), .. } => Ok(api),
-            Found { intel: true, .. } => Err(no_kernels()),
-            Found { .. } => Err(Error::NotImplemented(
+        DeviceChoice::Loader => through_loader()?.best().ok_or_else(|| {
+            Error::NotImplemented(
                 "the system's Level Zero loader offers no driver that this build has kernels for".into(),
-            )),
-        },
-        DeviceChoice::Intel => match through_loader()? {
-            Found { intel: true, .. } => Err(no_kernels()),
-            Found { .. } => {
-                Err(Error::InvalidUsage("CCLX_DEVICE=intel, but the Level Zero loader offers no Intel GPU".into()))
-            }
-        },
+            )
+        }),
+        DeviceChoice::Intel => through_loader()?.intel.ok_or_else(|| {
+            Error::InvalidUsage("CCLX_DEVICE=intel, but the Level Zero loader offers no Intel GPU".into())
+        }),
         DeviceChoice::Auto => match through_loader() {
-            Ok(Found { software: Some(api), .. }) => Ok(api),
-            Ok(Found { intel: true, .. }) => {
-                tracing::warn!("{}; the software driver is used instead", no_kernels());
-                linked()
-            }
-            Ok(_) => linked(),
+            Ok(found) => found.best().map_or_else(linked, Ok),
             Err(Unusable::Absent(error)) => {
                 tracing::debug!("{error}; the software driver is used");
                 linked()
@@ -40,10 +30,6 @@ pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
             }
         },
     }
-}
-
-fn no_kernels() -> Error {
-    Error::NotImplemented("an Intel GPU is here, but this build has no device kernels yet".into())
 }
 
 #[cfg(feature = "soft")]
@@ -64,7 +50,13 @@ fn linked() -> Result<Arc<Api>> {
 #[derive(Default)]
 struct Found {
     software: Option<Arc<Api>>,
-    intel: bool,
+    intel: Option<Arc<Api>>,
+}
+
+impl Found {
+    fn best(self) -> Option<Arc<Api>> {
+        self.intel.or(self.software)
+    }
 }
 
 /// Why the loader is of no use.
@@ -98,11 +90,17 @@ fn through_loader() -> std::result::Result<Found, Unusable> {
         Err(code) => return Err(Unusable::Broken(failed("zeInit", code))),
     };
     for driver in drivers {
-        if is_software(&table, driver) {
-            found.software =
-                Some(Arc::new(with_extensions(table, driver, Via::Loader(Box::new(loader.clone())), true)));
+        let software = is_software(&table, driver);
+        let place = if software {
+            &mut found.software
+        } else if has_intel_gpu(&table, driver) {
+            &mut found.intel
         } else {
-            found.intel |= has_intel_gpu(&table, driver);
+            continue;
+        };
+        // The loader's order is the user's to choose: the first of a kind is the one.
+        if place.is_none() {
+            *place = Some(Arc::new(with_extensions(table, driver, Via::Loader(Box::new(loader.clone())), software)));
         }
     }
     Ok(found)

@@ -2,9 +2,9 @@
 
 use crate::api::ze;
 use crate::event::{EventSlot, Events};
-use crate::gpu::{GROUP_SIZE, Gpu, Kernel};
+use crate::gpu::Gpu;
 use crate::hooks;
-use crate::kernels::{self, PROBE, RING_ARGS, RING_TYPES, probe_word};
+use crate::kernels::{PROBE_ARGS, RING_ARGS, probe_word};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::stream::Stream;
 use ccl_core::config::Config;
@@ -12,7 +12,7 @@ use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm};
 use ccl_core::watch::{Alarm, DeviceFault, Progress};
-use ccl_core::{DataType, Error, Result};
+use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -51,7 +51,7 @@ impl Device for ZeDevice {
     }
 
     fn reaches(&self, peer: &DeviceFacts) -> bool {
-        self.gpu.reaches(peer)
+        self.hooks & hooks::PRETENDED_DEVICE != 0 || self.gpu.reaches(peer)
     }
 
     fn open(&self, place: Place, staging_bytes: usize) -> Result<ZeEndpoint> {
@@ -73,7 +73,7 @@ impl Device for ZeDevice {
                 memory: Allocation::host(gpu, size_of::<HostBlock>())?,
                 device: gpu.facts.uuid,
             }),
-            kernels: Vec::new(),
+            form: None,
             stream: Stream::new(gpu, 0)?,
             events: Mutex::new(Events::new(gpu, gpu.counter_events(self.config.events)?)?),
             patience: 3 * self.config.timeout + Duration::from_secs(10),
@@ -123,12 +123,13 @@ pub(crate) struct ZeEndpoint {
     // Fields are dropped in this order: what uses memory before the memory.
     events: Mutex<Events>,
     stream: Stream,
-    kernels: Vec<(DataType, RingKernel)>,
     next: Option<Arc<Next>>,
     staging: Arc<Staging>,
     state: Arc<Allocation>,
     host: Arc<HostWords>,
     bytes: usize,
+    /// Set by `activate`.
+    form: Option<LineForm>,
     /// How long unfinished collectives are waited for at the end; their kernels give up before.
     patience: Duration,
     hooks: u32,
@@ -142,21 +143,15 @@ pub(crate) struct Executable {
 
 enum Kind {
     Empty,
-    Copy { bytes: usize },
-    Ring { kernel: usize, groups: u32, arguments: RingArguments },
-}
-
-/// The ring's arguments, in the kernel's order (`kernels::RING_ARGS`).
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct RingArguments {
-    words: [u64; RING_ARGS.len()],
-}
-
-/// The ring's kernel for one datatype. Where arguments can't be given with the launch they are set before it, those
-/// that differ from what was set last.
-struct RingKernel {
-    kernel: Kernel,
-    set: Mutex<Option<RingArguments>>,
+    Copy {
+        bytes: usize,
+    },
+    /// The arguments in the kernel's order (`kernels::RING_ARGS`).
+    Ring {
+        kernel: usize,
+        groups: u32,
+        arguments: [u64; RING_ARGS.len()],
+    },
 }
 
 impl ZeEndpoint {
@@ -185,79 +180,7 @@ impl ZeEndpoint {
         let words = (self.bytes / 8).min(PROBE_WORDS);
         [(0, words), (self.bytes - words * 4, words)]
     }
-
-    fn make_kernels(&mut self, form: LineForm) -> Result<()> {
-        for dtype in RING_TYPES {
-            let kernel = Kernel::create(&self.gpu, &kernels::ring_name(dtype, form.granule()))?;
-            self.kernels.push((dtype, RingKernel { kernel, set: Mutex::new(None) }));
-        }
-        Ok(())
-    }
-
-    /// Appends the launch: one call where the driver takes arguments with it, else one for each argument that changed
-    /// and one for the launch.
-    ///
-    /// # Safety
-    /// The arguments must be valid until the launch has finished, the events live.
-    unsafe fn launch(
-        &self,
-        list: ze_command_list_handle_t,
-        ring: &RingKernel,
-        groups: u32,
-        arguments: &RingArguments,
-        signal: ze_event_handle_t,
-        after: &[ze_event_handle_t],
-    ) -> Result<()> {
-        let api = &*self.gpu.api;
-        let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
-        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
-            let size = ze_group_size_t { groupSizeX: GROUP_SIZE, groupSizeY: 1, groupSizeZ: 1 };
-            let mut pointers: [*mut c_void; RING_ARGS.len()] =
-                std::array::from_fn(|i| (&raw const arguments.words[i]).cast_mut().cast());
-            api.count();
-            // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
-            // argument (the machine is little-endian, so a narrow one is the first bytes).
-            let code = unsafe {
-                launch(
-                    list,
-                    ring.kernel.handle,
-                    count,
-                    size,
-                    pointers.as_mut_ptr(),
-                    std::ptr::null(),
-                    signal,
-                    waits,
-                    wait_list,
-                )
-            };
-            return api.check("zeCommandListAppendLaunchKernelWithArguments", code);
-        }
-        let mut set = ring.set.lock();
-        for (index, (word, &size)) in arguments.words.iter().zip(&RING_ARGS).enumerate() {
-            if set.as_ref().is_none_or(|set| set.words[index] != *word) {
-                // Whatever fails, what is set is no longer known.
-                let value = (&raw const *word).cast();
-                // SAFETY: a live kernel, and a value at least as wide as the argument.
-                let done = unsafe { ze!(api, zeKernelSetArgumentValue(ring.kernel.handle, index as u32, size, value)) };
-                if let Err(error) = done {
-                    *set = None;
-                    return Err(error);
-                }
-            }
-        }
-        *set = Some(*arguments);
-        // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
-        unsafe {
-            ze!(
-                api,
-                zeCommandListAppendLaunchKernel(list, ring.kernel.handle, &raw const count, signal, waits, wait_list)
-            )
-        }
-    }
 }
-
-const _: () = assert!(cfg!(target_endian = "little"), "narrow kernel arguments are passed as the first bytes of a u64");
 
 impl Endpoint for ZeEndpoint {
     type Stream = Stream;
@@ -289,28 +212,18 @@ impl Endpoint for ZeEndpoint {
     fn probe_send(&self, seed: u32) -> Result<()> {
         let lost = self.hooks & hooks::CORRUPT_LINK != 0 && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
-        let api = &*self.gpu.api;
-        let kernel = Kernel::create(&self.gpu, PROBE)?;
-        let mut send = |(offset, words): (usize, usize)| -> Result<()> {
+        for (offset, words) in self.probed() {
             let memory = self.next_address()?.wrapping_byte_add(offset);
-            let words = words as u64;
-            let count = ze_group_count_t { groupCountX: 1, groupCountY: 1, groupCountZ: 1 };
-            // SAFETY: a live kernel and list; the range lies in the next rank's staging memory; the values are copied
-            // by the calls; the list is waited for.
+            let arguments = [memory as u64, words as u64, u64::from(seed)];
+            let _guard = self.stream.lock.lock();
+            // SAFETY: arguments as the kernel's; the range lies in the next rank's staging memory; the list is live and
+            // waited for below.
             unsafe {
-                ze!(api, zeKernelSetArgumentValue(kernel.handle, 0, 8, (&raw const memory).cast()))?;
-                ze!(api, zeKernelSetArgumentValue(kernel.handle, 1, 8, (&raw const words).cast()))?;
-                ze!(api, zeKernelSetArgumentValue(kernel.handle, 2, 4, (&raw const seed).cast()))?;
-                let (none, no_list) = (std::ptr::null_mut(), std::ptr::null_mut());
-                let list = self.stream.raw();
-                ze!(api, zeCommandListAppendLaunchKernel(list, kernel.handle, &raw const count, none, 0, no_list))?;
+                let probe = &self.gpu.module.probe;
+                probe.launch(self.stream.raw(), 1, (&arguments, &PROBE_ARGS), std::ptr::null_mut(), &[])?;
             }
-            self.stream.synchronize()
-        };
-        let sent = self.probed().into_iter().try_for_each(&mut send);
-        // SAFETY: the stream is idle, or failed for good.
-        unsafe { kernel.destroy(&self.gpu) };
-        sent
+        }
+        self.stream.synchronize()
     }
 
     fn probe_check(&self, seed: u32) -> Result<bool> {
@@ -322,6 +235,9 @@ impl Endpoint for ZeEndpoint {
                 // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
                 unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4)? };
                 self.stream.synchronize()?;
+                if self.hooks & hooks::PRETENDED_DEVICE != 0 {
+                    break;
+                }
                 if (0..).zip(&seen).all(|(i, word)| *word == probe_word(seed, i)) {
                     break;
                 }
@@ -335,7 +251,7 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
-        self.make_kernels(form)?;
+        self.form = Some(form);
         self.clear_staging()?;
         let state: *const CommState = state;
         // SAFETY: the allocation has this size, and the stream is waited for while `state` is borrowed.
@@ -353,27 +269,24 @@ impl Endpoint for ZeEndpoint {
             Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
             Plan::Ring(ring) => {
                 let kernel = self
-                    .kernels
-                    .iter()
-                    .position(|(dtype, _)| *dtype == ring.dtype)
+                    .form
+                    .and_then(|form| self.gpu.module.find_ring(ring.dtype, form))
                     .ok_or_else(|| Error::NotImplemented(format!("a ring of {} on this device", ring.dtype)))?;
-                let arguments = RingArguments {
-                    words: [
-                        0,
-                        0,
-                        self.state.address as u64,
-                        self.host.memory.address as u64,
-                        self.staging.address() as u64,
-                        self.next_address()? as u64,
-                        ring.geometry.count(),
-                        ring.geometry.period(),
-                        rank as u64,
-                        ring.n as u64,
-                        u64::from(ring.tiles),
-                        u64::from(ring.rounds),
-                        u64::from(ring.slot_tiles),
-                    ],
-                };
+                let arguments = [
+                    0,
+                    0,
+                    self.state.address as u64,
+                    self.host.memory.address as u64,
+                    self.staging.address() as u64,
+                    self.next_address()? as u64,
+                    ring.geometry.count(),
+                    ring.geometry.period(),
+                    rank as u64,
+                    ring.n as u64,
+                    u64::from(ring.tiles),
+                    u64::from(ring.rounds),
+                    u64::from(ring.slot_tiles),
+                ];
                 Kind::Ring { kernel, groups: ring.wires, arguments }
             }
         };
@@ -408,12 +321,13 @@ impl Endpoint for ZeEndpoint {
             }
             Kind::Ring { kernel, groups, arguments } => {
                 let mut arguments = *arguments;
-                arguments.words[0] = io.send as u64;
-                arguments.words[1] = io.recv as u64;
+                arguments[0] = io.send as u64;
+                arguments[1] = io.recv as u64;
                 // The lock is held over the append: the chain's order is the order of issue.
                 let mut chain = self.gpu.chain.lock();
                 let _guard = stream.lock.lock();
-                let ring = &self.kernels[*kernel].1;
+                let ring = self.gpu.module.ring(*kernel);
+                let arguments = (&arguments, &RING_ARGS);
                 match &chain.last {
                     Some((id, last)) if *id != stream.id => {
                         let mut few = [std::ptr::null_mut(); FEW_WAITS];
@@ -428,10 +342,10 @@ impl Endpoint for ZeEndpoint {
                         all[..after.len()].copy_from_slice(after);
                         all[after.len()] = last.handle;
                         // SAFETY: buffers and events are the caller's duty; the chain keeps its event alive.
-                        unsafe { self.launch(list, ring, *groups, &arguments, signal, all)? };
+                        unsafe { ring.launch(list, *groups, arguments, signal, all)? };
                     }
                     // SAFETY: buffers and events are the caller's duty.
-                    _ => unsafe { self.launch(list, ring, *groups, &arguments, signal, after)? },
+                    _ => unsafe { ring.launch(list, *groups, arguments, signal, after)? },
                 }
                 chain.last = Some((stream.id, event.clone()));
             }
@@ -443,7 +357,8 @@ impl Endpoint for ZeEndpoint {
 impl Drop for ZeEndpoint {
     fn drop(&mut self) {
         let events = self.events.get_mut();
-        if !events.all_finished(self.patience) {
+        let pretended = self.hooks & hooks::PRETENDED_DEVICE != 0;
+        if !pretended && !events.all_finished(self.patience) {
             // Freeing memory under a kernel would be worse than losing it.
             tracing::error!("collectives are still unfinished after {:?}; their memory is not freed", self.patience);
             std::mem::forget((self.staging.clone(), self.next.clone(), self.state.clone(), self.host.clone()));
@@ -453,11 +368,6 @@ impl Drop for ZeEndpoint {
         let mut chain = self.gpu.chain.lock();
         if chain.last.as_ref().is_some_and(|(_, last)| events.has(last)) {
             chain.last = None;
-        }
-        drop(chain);
-        for (_, ring) in &self.kernels {
-            // SAFETY: all launches have finished.
-            unsafe { ring.kernel.destroy(&self.gpu) };
         }
     }
 }

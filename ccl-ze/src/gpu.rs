@@ -3,7 +3,7 @@
 use crate::api::{Api, ze};
 use crate::driver;
 use crate::event::EventSlot;
-use crate::kernels;
+use crate::module::Module;
 use ccl_core::config::{Config, DeviceChoice, EventChoice};
 use ccl_core::device::DeviceFacts;
 use ccl_core::{Error, Result};
@@ -20,13 +20,15 @@ pub(crate) struct Chain {
 
 /// A device in use. One per device and process, so that its collectives are chained whatever communicator issues them.
 pub(crate) struct Gpu {
-    pub(crate) api: Arc<Api>,
+    // Fields are dropped in this order: what was made in the context before it.
+    pub(crate) chain: Mutex<Chain>,
+    pub(crate) module: Module,
+    _owned: OwnedContext,
     pub(crate) context: ze_context_handle_t,
     pub(crate) device: ze_device_handle_t,
-    pub(crate) module: ze_module_handle_t,
     pub(crate) facts: DeviceFacts,
     pub(crate) ordinals: Vec<u32>,
-    pub(crate) chain: Mutex<Chain>,
+    pub(crate) api: Arc<Api>,
     index: usize,
 }
 
@@ -74,34 +76,20 @@ impl Gpu {
         let mut context = std::ptr::null_mut();
         // SAFETY: a live driver; descriptor and output outlive the call.
         unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
-        let mut gpu = Gpu {
-            facts: DeviceFacts {
-                uuid: properties.uuid.id,
-                name,
-                driver: describe_driver(&api),
-                software: api.software,
-                // The software driver's kernels order data and flag themselves (`ccl_core::slot`); of any other link
-                // nothing is known yet.
-                granule: if api.software { 64 } else { 8 },
-                resident_groups: 0,
-            },
-            api,
-            context,
-            device,
-            module: std::ptr::null_mut(),
-            ordinals,
-            chain: Mutex::new(Chain::default()),
-            index,
+        let _owned = OwnedContext { api: api.clone(), context };
+        let module = Module::create(&api, context, device)?;
+        let facts = DeviceFacts {
+            uuid: properties.uuid.id,
+            name,
+            driver: describe_driver(&api),
+            software: api.software,
+            // The software driver's memory is a processor's, of which `ccl_core::slot` knows the order; of any other
+            // link nothing is known yet.
+            granule: if api.software { 64 } else { 8 },
+            resident_groups: module.resident_groups(),
         };
-        gpu.module = kernels::create_module(&gpu.api, context, device)?;
-        let probe = Kernel::create(&gpu, &kernels::ring_name(kernels::RING_TYPES[0], 8))?;
-        let mut groups = 0;
-        // SAFETY: a live kernel whose group size is set.
-        unsafe { ze!(gpu.api, zeKernelSuggestMaxCooperativeGroupCount(probe.handle, &raw mut groups))? };
-        // SAFETY: made above and used no more.
-        unsafe { probe.destroy(&gpu) };
-        gpu.facts.resident_groups = groups;
-        Ok(gpu)
+        let chain = Mutex::new(Chain::default());
+        Ok(Gpu { chain, module, _owned, context, device, facts, ordinals, api, index })
     }
 
     /// The device's number among those that the driver shows.
@@ -138,17 +126,17 @@ impl Gpu {
     }
 }
 
-impl Drop for Gpu {
+/// Destroys the context.
+struct OwnedContext {
+    api: Arc<Api>,
+    context: ze_context_handle_t,
+}
+
+impl Drop for OwnedContext {
     fn drop(&mut self) {
-        // The chain's event goes before the context that it lives in.
-        self.chain.get_mut().last = None;
-        // SAFETY: everything made in the context holds an `Arc` of this and so is gone. A failure can't be helped here.
-        unsafe {
-            if !self.module.is_null() {
-                let _ = ze!(self.api, zeModuleDestroy(self.module));
-            }
-            let _ = ze!(self.api, zeContextDestroy(self.context));
-        }
+        // SAFETY: everything made in the context holds an `Arc` of the `Gpu`, or was dropped before this, and so is
+        // gone. A failure can't be helped here.
+        let _ = unsafe { ze!(self.api, zeContextDestroy(self.context)) };
     }
 }
 
@@ -182,39 +170,5 @@ fn compute_ordinals(api: &Api, device: ze_device_handle_t) -> Result<Vec<u32>> {
         Err(Error::NotImplemented("a device without a compute queue".into()))
     } else {
         Ok(ordinals)
-    }
-}
-
-/// A kernel with its group size set.
-pub(crate) struct Kernel {
-    pub(crate) handle: ze_kernel_handle_t,
-}
-
-/// Work-items of a work-group. The software driver's kernels play whole groups.
-pub(crate) const GROUP_SIZE: u32 = 1;
-
-// SAFETY: a handle that any thread may use; who sets arguments and launches is serialised by its users' locks.
-unsafe impl Send for Kernel {}
-// SAFETY: as above.
-unsafe impl Sync for Kernel {}
-
-impl Kernel {
-    pub(crate) fn create(gpu: &Gpu, name: &str) -> Result<Kernel> {
-        let name = kernels::terminated(name)?;
-        let desc = ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: a live module; name, descriptor and output outlive the calls.
-        unsafe {
-            ze!(gpu.api, zeKernelCreate(gpu.module, &raw const desc, &raw mut handle))?;
-            ze!(gpu.api, zeKernelSetGroupSize(handle, GROUP_SIZE, 1, 1))?;
-        }
-        Ok(Kernel { handle })
-    }
-
-    /// # Safety
-    /// No launch of it is in flight, and it isn't used again.
-    pub(crate) unsafe fn destroy(&self, gpu: &Gpu) {
-        // SAFETY: by the contract. A failure can't be helped.
-        let _ = unsafe { ze!(gpu.api, zeKernelDestroy(self.handle)) };
     }
 }

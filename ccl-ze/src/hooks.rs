@@ -18,8 +18,21 @@ pub const SKIP_STAGING_CLEAR: u32 = 64;
 pub const POISON_STAGING: u32 = 128;
 /// Stores to the next rank are lost in the pattern test of P2P staging (not of host staging).
 pub const CORRUPT_LINK: u32 = 256;
+/// The driver pretends its devices and executes nothing. So every peer counts as reachable, the pattern test passes
+/// without a look, and nobody waits at the end for what never finishes.
+pub const PRETENDED_DEVICE: u32 = 512;
+
+pub use crate::kernel::KernelFacts;
 
 /// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
 /// communicator.
 #[cfg(feature = "soft")]
 pub static RESOLVER: std::sync::OnceLock<fn(&std::ffi::CStr) -> *const std::ffi::c_void> = std::sync::OnceLock::new();
+
+/// The device kernels' SPIR-V, where a test wants others than those delivered; to be set before the first communicator.
+pub static SPIRV: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+
+/// The device kernels' SPIR-V as delivered, and the flags that it is built with.
+pub fn spirv() -> (&'static [u8], &'static str) {
+    (crate::module::SPIRV, crate::module::BUILD_FLAGS)
+}

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Everything on the device side is written once, against Level Zero. Under it is Intel's driver or the software driver
-//! `ze-soft`; the kernels are [`twins`] on the latter.
+//! `ze-soft`; the kernels are SPIR-V, or [`twins`] on the native engine of the latter.
 
 mod api;
 mod buffer;
@@ -31,9 +31,11 @@ mod gpu;
 #[doc(hidden)]
 pub mod hooks;
 pub mod inspect;
+mod kernel;
 mod kernels;
 pub mod log;
 mod memory;
+mod module;
 mod stream;
 #[cfg(feature = "soft")]
 #[doc(hidden)]

@@ -68,8 +68,10 @@ pub(crate) struct Exported {
 
 /// What an importer needs beside the descriptor.
 pub(crate) struct Details {
-    /// The exporter's handle, whose first bytes hold a descriptor number that means nothing elsewhere.
+    /// The exporter's handle. Its first bytes hold a descriptor number, which means nothing elsewhere.
     handle: [u8; HANDLE_BYTES],
+    /// Whether the handle names the exporter's process, so that the driver fetches the descriptor from there itself.
+    names_process: bool,
     /// Where the memory begins in what the handle opens.
     offset: u64,
 }
@@ -78,14 +80,16 @@ const HANDLE_BYTES: usize = size_of::<ze_ipc_mem_handle_t>();
 
 impl Details {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.handle[..], &self.offset.to_le_bytes()].concat()
+        [&self.handle[..], &[u8::from(self.names_process)], &self.offset.to_le_bytes()].concat()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Details> {
         let parts = bytes.split_first_chunk::<HANDLE_BYTES>();
         parts
-            .and_then(|(handle, offset)| {
-                Some(Details { handle: *handle, offset: u64::from_le_bytes(offset.try_into().ok()?) })
+            .and_then(|(handle, rest)| {
+                let (names_process, offset) = rest.split_first()?;
+                let offset = u64::from_le_bytes(offset.try_into().ok()?);
+                Some(Details { handle: *handle, names_process: *names_process != 0, offset })
             })
             .ok_or_else(|| Error::Internal(format!("{} bytes of staging details", bytes.len())))
     }
@@ -121,7 +125,8 @@ impl Exported {
         unsafe { ze!(gpu.api, zeMemGetAddressRange(gpu.context, self.memory.address, &raw mut base, &raw mut size))? };
         let offset = self.memory.address as u64 - base as u64;
         let handle = self.handle.data.map(|c| c as u8);
-        Ok((Details { handle, offset }, duplicate(fd)?))
+        let names_process = names_process(&handle, std::process::id());
+        Ok((Details { handle, names_process, offset }, duplicate(fd)?))
     }
 }
 
@@ -137,6 +142,11 @@ impl Drop for Exported {
 fn handle_fd(handle: &ze_ipc_mem_handle_t) -> RawFd {
     let bytes: [u8; 4] = std::array::from_fn(|i| handle.data[i] as u8);
     RawFd::from_ne_bytes(bytes)
+}
+
+/// Whether a handle holds the number of the process that made it, behind the eight bytes of the descriptor.
+fn names_process(handle: &[u8; HANDLE_BYTES], process: u32) -> bool {
+    handle[8..].chunks_exact(4).any(|word| word == process.to_ne_bytes())
 }
 
 fn duplicate(fd: RawFd) -> Result<OwnedFd> {
@@ -162,25 +172,37 @@ unsafe impl Sync for Imported {}
 
 impl Imported {
     pub(crate) fn open(gpu: &Arc<Gpu>, details: &Details, memory: OwnedFd) -> Result<Imported> {
-        let mut handle = ze_ipc_mem_handle_t { data: details.handle.map(|b| b as _) };
-        if gpu.api.table.zeMemGetIpcHandleFromFileDescriptorExp.is_some() {
-            let number = memory.as_raw_fd() as u64;
-            // SAFETY: an open descriptor and a place for the handle.
-            unsafe {
-                ze_optional!(gpu.api, zeMemGetIpcHandleFromFileDescriptorExp(gpu.context, number, &raw mut handle))?;
-            }
-        } else {
-            // Drivers without that function read the number from the handle's first bytes; the pattern test judges.
-            for (byte, new) in handle.data.iter_mut().zip(memory.as_raw_fd().to_ne_bytes()) {
-                *byte = new as _;
-            }
-        }
+        let handle = handle_here(gpu, details, &memory);
         let mut base = std::ptr::null_mut();
         // SAFETY: live context and device, a handle made for this process, and a place for the address.
         unsafe { ze!(gpu.api, zeMemOpenIpcHandle(gpu.context, gpu.device, handle, 0, &raw mut base))? };
         let address = base.wrapping_byte_add(details.offset as usize);
         Ok(Imported { gpu: gpu.clone(), base, address })
     }
+}
+
+/// A handle of the exporter's memory that is valid in this process. Whether it is, the pattern test judges.
+fn handle_here(gpu: &Gpu, details: &Details, memory: &OwnedFd) -> ze_ipc_mem_handle_t {
+    let mut handle = ze_ipc_mem_handle_t { data: details.handle.map(|b| b as _) };
+    if gpu.api.table.zeMemGetIpcHandleFromFileDescriptorExp.is_some() {
+        let number = memory.as_raw_fd() as u64;
+        let mut made = handle;
+        // SAFETY: an open descriptor and a place for the handle.
+        let asked = unsafe {
+            ze_optional!(gpu.api, zeMemGetIpcHandleFromFileDescriptorExp(gpu.context, number, &raw mut made))
+        };
+        match asked {
+            Ok(()) => return made,
+            // Intel's driver knows only descriptors that this process exported itself.
+            Err(error) => tracing::debug!("{error}; the exporter's handle is used"),
+        }
+    }
+    if !details.names_process {
+        for (byte, new) in handle.data.iter_mut().zip(memory.as_raw_fd().to_ne_bytes()) {
+            *byte = new as _;
+        }
+    }
+    handle
 }
 
 impl Drop for Imported {
@@ -274,5 +296,32 @@ impl Drop for SharedHost {
             };
             let _ = munmap(self.address, self.bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_come_back_whole() {
+        let mut handle = [7; HANDLE_BYTES];
+        handle[16..20].copy_from_slice(&4711u32.to_ne_bytes());
+        for names_process in [false, true] {
+            let bytes = Details { handle, names_process, offset: 1 << 40 }.encode();
+            let back = Details::decode(&bytes).expect("encoded just now");
+            assert_eq!((back.handle, back.names_process, back.offset), (handle, names_process, 1 << 40));
+            assert!(Details::decode(&bytes[1..]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_handle_may_name_its_process() {
+        let mut handle = [0; HANDLE_BYTES];
+        handle[..4].copy_from_slice(&4711u32.to_ne_bytes());
+        assert!(!names_process(&handle, 4711), "a descriptor's number");
+        handle[16..20].copy_from_slice(&4711u32.to_ne_bytes());
+        assert!(names_process(&handle, 4711));
+        assert!(!names_process(&handle, 4712));
     }
 }

@@ -7,6 +7,7 @@ pub mod data;
 pub mod failure;
 pub mod group;
 pub mod local;
+pub mod neo;
 pub mod soft;
 pub mod syscalls;
 

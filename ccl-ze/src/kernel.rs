@@ -1,0 +1,185 @@
+//! A device kernel: what the driver says of it, its arguments, and its launch.
+
+use crate::api::{Api, ze};
+use crate::kernels;
+use ccl_core::{Error, Result};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Most arguments of a kernel.
+const MOST_ARGUMENTS: usize = kernels::RING_ARGS.len();
+
+/// What the driver says of a kernel.
+#[doc(hidden)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelFacts {
+    /// Its name.
+    pub name: String,
+    /// Work-items of a group.
+    pub group_size: u32,
+    /// Work-items that run in one thread.
+    pub subgroup_size: u32,
+    /// Bytes of registers that did not fit, a work-item.
+    pub spilled: u32,
+    /// Groups of this size that are certain to run at the same time.
+    pub resident_groups: u32,
+}
+
+/// A kernel with its group size set.
+pub(crate) struct Kernel {
+    api: Arc<Api>,
+    handle: ze_kernel_handle_t,
+    pub(crate) facts: KernelFacts,
+    /// The arguments that are set. Its lock is held from the first to the append of the launch that they are for.
+    set: Mutex<[Option<u64>; MOST_ARGUMENTS]>,
+}
+
+// SAFETY: a handle that any thread may use; `set` serialises those who set arguments and launch.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// A kernel of a module, whose groups have at most `most_items` work-items.
+    pub(crate) fn create(api: &Arc<Api>, module: ze_module_handle_t, name: &str, most_items: u32) -> Result<Kernel> {
+        let text = kernels::terminated(name)?;
+        let desc = ze_kernel_desc_t { pKernelName: text.as_ptr(), ..Default::default() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live module; name, descriptor and output outlive the call.
+        let made = unsafe { ze!(api, zeKernelCreate(module, &raw const desc, &raw mut handle)) };
+        made.map_err(|error| of_kernel(error, name))?;
+        let facts =
+            KernelFacts { name: name.to_owned(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
+        let mut kernel = Kernel { api: api.clone(), handle, facts, set: Mutex::new([None; MOST_ARGUMENTS]) };
+        kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
+        Ok(kernel)
+    }
+
+    /// Sets the group size and asks what follows from it.
+    fn settle(&mut self, most_items: u32) -> Result<()> {
+        let mut largest = ze_kernel_max_group_size_properties_ext_t::default();
+        let mut properties = ze_kernel_properties_t { pNext: (&raw mut largest).cast(), ..Default::default() };
+        // SAFETY: a live kernel and chained descriptors of the right types.
+        unsafe { ze!(self.api, zeKernelGetProperties(self.handle, &raw mut properties))? };
+        let facts = &mut self.facts;
+        facts.subgroup_size = properties.maxSubgroupSize;
+        facts.spilled = properties.spillMemSize;
+        facts.group_size = group_size(&properties, largest.maxGroupSize, most_items);
+        // SAFETY: a live kernel, and a place for the number.
+        unsafe {
+            ze!(self.api, zeKernelSetGroupSize(self.handle, facts.group_size, 1, 1))?;
+            ze!(self.api, zeKernelSuggestMaxCooperativeGroupCount(self.handle, &raw mut facts.resident_groups))
+        }
+    }
+
+    /// Appends a launch: one call where the driver takes arguments with it, else one for each argument that changed and
+    /// one for the launch. The launch is a plain one: that the groups of a collective run at the same time follows from
+    /// their number, which `resident_groups` limits; a cooperative launch would only say it again.
+    ///
+    /// # Safety
+    /// `words` must be as many as the kernel has arguments, of these sizes, and valid until the launch has finished;
+    /// list and events must be live, and appends to the list serialised.
+    pub(crate) unsafe fn launch<const N: usize>(
+        &self,
+        list: ze_command_list_handle_t,
+        groups: u32,
+        (words, sizes): (&[u64; N], &[usize; N]),
+        signal: ze_event_handle_t,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
+        const { assert!(N <= MOST_ARGUMENTS) };
+        let api = &*self.api;
+        let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
+        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
+        let mut set = self.set.lock();
+        let changed = set.iter().zip(words).any(|(set, word)| *set != Some(*word));
+        if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments
+            && changed
+        {
+            let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
+            let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
+            // Whatever fails, what is set is no longer known.
+            *set = [None; MOST_ARGUMENTS];
+            api.count();
+            // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
+            // argument (the machine is little-endian, so a narrow one is the first bytes).
+            let code = unsafe {
+                launch(
+                    list,
+                    self.handle,
+                    count,
+                    size,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null(),
+                    signal,
+                    waits,
+                    wait_list,
+                )
+            };
+            api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
+            set.iter_mut().zip(words).for_each(|(set, word)| *set = Some(*word));
+            return Ok(());
+        }
+        for (index, ((word, &size), set)) in (0..).zip(words.iter().zip(sizes).zip(set.iter_mut())) {
+            if *set != Some(*word) {
+                *set = None;
+                // SAFETY: a live kernel, and a value at least as wide as the argument.
+                unsafe { ze!(api, zeKernelSetArgumentValue(self.handle, index, size, (&raw const *word).cast()))? };
+                *set = Some(*word);
+            }
+        }
+        // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
+        unsafe {
+            ze!(api, zeCommandListAppendLaunchKernel(list, self.handle, &raw const count, signal, waits, wait_list))
+        }
+    }
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "narrow kernel arguments are passed as the first bytes of a u64");
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: whoever drops it has made sure that no launch of it is in flight. A failure can't be helped here.
+        let _ = unsafe { ze!(self.api, zeKernelDestroy(self.handle)) };
+    }
+}
+
+/// Work-items of a group: what the kernel demands, else as many whole sub-groups as the limits leave room for.
+fn group_size(properties: &ze_kernel_properties_t, kernel_limit: u32, most_items: u32) -> u32 {
+    if properties.requiredGroupSizeX != 0 {
+        return properties.requiredGroupSizeX;
+    }
+    // A driver that doesn't know the question leaves the answer 0.
+    let limit = if kernel_limit == 0 { most_items } else { most_items.min(kernel_limit) };
+    let subgroup = properties.maxSubgroupSize.max(1);
+    if limit < subgroup { limit.max(1) } else { limit - limit % subgroup }
+}
+
+fn of_kernel(error: Error, name: &str) -> Error {
+    match error {
+        Error::Device { call, detail } => Error::Device { call, detail: format!("kernel {name}: {detail}") },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_whole_subgroups_within_the_limits() {
+        let kernel = |required, subgroup| ze_kernel_properties_t {
+            requiredGroupSizeX: required,
+            maxSubgroupSize: subgroup,
+            ..Default::default()
+        };
+        assert_eq!(group_size(&kernel(0, 32), 1024, 256), 256);
+        assert_eq!(group_size(&kernel(0, 32), 0, 256), 256, "a driver that knows no limit of the kernel");
+        assert_eq!(group_size(&kernel(0, 16), 100, 256), 96);
+        assert_eq!(group_size(&kernel(128, 16), 1024, 256), 128);
+        assert_eq!(group_size(&kernel(0, 32), 1024, 1), 1, "a native kernel plays a whole group");
+        assert_eq!(group_size(&kernel(0, 0), 1024, 64), 64);
+    }
+}
