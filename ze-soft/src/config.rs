@@ -3,12 +3,15 @@
 //! | variable | values | default |
 //! |---|---|---|
 //! | `ZE_SOFT_DEVICES` | how many devices there are, 1 to 64 | 4 |
+//! | `ZE_SOFT_ENGINE` | `native`: modules are native functions only; `opencl`: SPIR-V modules as well, which an OpenCL runtime for the CPU executes | `native` |
+//! | `ZE_SOFT_OPENCL_CACHE` | a folder that keeps what the OpenCL runtime compiles, for the next process | none: every process compiles |
 //! | `ZE_SOFT_P2P` | `all`, `none`, or `ring`: a device reaches only the one before and the one after it | `all` |
 //! | `ZE_SOFT_COMPUTE_UNITS` | the most work-groups of a cooperative launch, 1 to 65536 | 8 |
 //! | `ZE_AFFINITY_MASK` | which devices are seen, as the specification says: `0,2`; `1.0` means device 1, which has no sub-devices | all |
 //!
 //! A value that can't be read costs one line on the standard error stream, and the default holds.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// The most devices there can be.
@@ -22,6 +25,13 @@ pub(crate) enum P2p {
     Ring,
 }
 
+/// What executes kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Native,
+    OpenCl,
+}
+
 /// What the environment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -29,6 +39,8 @@ pub(crate) struct Config {
     /// The devices that this process sees, ascending.
     pub(crate) visible: Vec<u32>,
     pub(crate) p2p: P2p,
+    pub(crate) engine: Engine,
+    pub(crate) opencl_cache: Option<PathBuf>,
     pub(crate) compute_units: u32,
 }
 
@@ -67,6 +79,15 @@ impl Config {
                 P2p::All
             }
         };
+        let engine = match variable("ZE_SOFT_ENGINE").as_deref().map(str::trim) {
+            None | Some("native") => Engine::Native,
+            Some("opencl") => Engine::OpenCl,
+            Some(text) => {
+                warn(format!("ZE_SOFT_ENGINE={text} is none of native, opencl; using native"));
+                Engine::Native
+            }
+        };
+        let opencl_cache = variable("ZE_SOFT_OPENCL_CACHE").filter(|text| !text.is_empty()).map(PathBuf::from);
         let all = || (0..devices).collect();
         let visible = match variable("ZE_AFFINITY_MASK").as_deref().map(str::trim) {
             None | Some("") => all(),
@@ -81,7 +102,7 @@ impl Config {
         if visible.is_empty() {
             warn(format!("ZE_AFFINITY_MASK names none of the {devices} devices: there is no device to use"));
         }
-        Self { devices, visible, p2p, compute_units }
+        Self { devices, visible, p2p, engine, opencl_cache, compute_units }
     }
 }
 
@@ -128,7 +149,8 @@ mod tests {
     #[test]
     fn defaults_need_no_environment() {
         let (config, warnings) = read(&[]);
-        assert_eq!(config, Config { devices: 4, visible: vec![0, 1, 2, 3], p2p: P2p::All, compute_units: 8 });
+        let (visible, p2p, engine) = (vec![0, 1, 2, 3], P2p::All, Engine::Native);
+        assert_eq!(config, Config { devices: 4, visible, p2p, engine, opencl_cache: None, compute_units: 8 });
         assert!(warnings.is_empty());
     }
 
@@ -159,6 +181,17 @@ mod tests {
             assert!(warning.contains(name), "{warning}");
         }
         assert_eq!(warnings.len(), 3);
+    }
+
+    #[test]
+    fn an_engine_is_chosen_by_name() {
+        let engine = |text| {
+            let (config, warnings) = read(&[("ZE_SOFT_ENGINE", text)]);
+            (config.engine, warnings.len())
+        };
+        assert_eq!(engine("native"), (Engine::Native, 0));
+        assert_eq!(engine(" opencl"), (Engine::OpenCl, 0));
+        assert_eq!(engine("cuda"), (Engine::Native, 1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::abi::{list, output, run};
 use crate::config;
 use crate::driver::Driver;
+use crate::engine;
 use crate::entry::entry_points;
 use crate::exec::{self, Executor};
 use crate::handle::{Object, export, get};
@@ -142,7 +143,13 @@ unsafe extern "C" fn zeDeviceCanAccessPeer(
 }
 
 unsafe extern "C" fn zeDeviceGetStatus(hDevice: ze_device_handle_t) -> ze_result_t {
-    run(|| get::<Device, _>(hDevice).map(drop))
+    run(|| {
+        get::<Device, _>(hDevice)?;
+        match engine::health() {
+            ZE_RESULT_SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    })
 }
 
 unsafe extern "C" fn zeDeviceSynchronize(hDevice: ze_device_handle_t) -> ze_result_t {

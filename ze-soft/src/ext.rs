@@ -153,7 +153,7 @@ pub(crate) fn native(module: &[u8; 32], name: &str) -> Option<Arc<Native>> {
 }
 
 /// Lays the arguments out one after the other, each aligned to its size rounded up to a power of two, at most 16.
-fn layout(sizes: &[usize]) -> (Vec<Argument>, usize) {
+pub(crate) fn layout(sizes: &[usize]) -> (Vec<Argument>, usize) {
     let mut end = 0usize;
     let place = |&size: &usize| {
         let offset = end.next_multiple_of(size.next_power_of_two().min(16));

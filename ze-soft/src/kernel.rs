@@ -1,4 +1,4 @@
-//! Kernels: a native function, its arguments and group size, and the launches made of them.
+//! Kernels: a native function or one of a SPIR-V program, its arguments and group size, and the launches made of them.
 
 mod entries;
 mod launch;
@@ -8,6 +8,7 @@ pub(crate) use launch::BoundLaunch;
 
 use crate::config;
 use crate::device::MAX_GROUP_SIZE;
+use crate::engine;
 use crate::error::fail;
 use crate::ext::{Argument, Native};
 use crate::handle::Object;
@@ -24,11 +25,61 @@ pub(crate) struct Overrides {
     pub(crate) arguments: *const *const c_void,
 }
 
+/// What a kernel executes.
+#[derive(Clone)]
+enum Code {
+    Native(Arc<Native>),
+    Spirv(Arc<engine::Kernel>),
+}
+
+impl Code {
+    fn arguments(&self) -> &[Argument] {
+        match self {
+            Self::Native(native) => &native.arguments,
+            Self::Spirv(kernel) => &kernel.arguments,
+        }
+    }
+
+    /// The bytes that all arguments take.
+    fn size(&self) -> usize {
+        match self {
+            Self::Native(native) => native.size,
+            Self::Spirv(kernel) => kernel.size,
+        }
+    }
+
+    fn is_local(&self, argument: usize) -> bool {
+        matches!(self, Self::Spirv(kernel) if kernel.is_local(argument))
+    }
+
+    fn required_group_size(&self) -> Option<[u32; 3]> {
+        match self {
+            Self::Native(_) => None,
+            Self::Spirv(kernel) => kernel.required_group_size(),
+        }
+    }
+
+    fn most_items(&self) -> u32 {
+        match self {
+            Self::Native(_) => MAX_GROUP_SIZE,
+            Self::Spirv(kernel) => kernel.facts.most_items,
+        }
+    }
+
+    /// How many work-groups run at the same time.
+    fn most_groups(&self) -> u32 {
+        match self {
+            Self::Native(_) => config::get().compute_units,
+            Self::Spirv(_) => engine::compute_units(),
+        }
+    }
+}
+
 /// A kernel object.
 pub(crate) struct Kernel {
     name: CString,
     module: [u8; 32],
-    native: Arc<Native>,
+    code: Code,
     state: Mutex<State>,
 }
 
@@ -63,14 +114,58 @@ impl State {
 }
 
 impl Kernel {
-    fn new(name: CString, module: [u8; 32], native: Arc<Native>) -> Self {
+    fn new(name: CString, module: [u8; 32], code: Code) -> Self {
         let state = Mutex::new(State {
-            group_size: [1; 3],
-            values: vec![Chunk::default(); Chunk::count(native.size)].into(),
+            group_size: code.required_group_size().unwrap_or([1; 3]),
+            values: vec![Chunk::default(); Chunk::count(code.size())].into(),
             set: 0,
             indirect: 0,
         });
-        Self { name, module, native, state }
+        Self { name, module, code, state }
+    }
+
+    /// Sets the group size of the launches to come.
+    fn set_group_size(&self, size: [u32; 3]) -> Result<(), ze_result_t> {
+        self.check_group_size(size)?;
+        self.state.lock().group_size = size;
+        Ok(())
+    }
+
+    /// Sets one argument of the launches to come; of local memory only the size is set, and there is no value.
+    ///
+    /// # Safety
+    /// A value that isn't null is of `size` bytes.
+    unsafe fn set_argument(&self, index: u32, size: usize, value: *const c_void) -> Result<(), ze_result_t> {
+        let name = || self.name.to_string_lossy();
+        let arguments = self.code.arguments();
+        let Some(&argument) = arguments.get(index as usize) else {
+            let count = arguments.len();
+            return Err(fail(
+                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX,
+                format!("kernel {} has {count} arguments, none with index {index}", name()),
+            ));
+        };
+        if self.code.is_local(index as usize) {
+            if size == 0 || !value.is_null() {
+                return Err(fail(
+                    ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
+                    format!("argument {index} of kernel {} is local memory: it has a size and no value", name()),
+                ));
+            }
+            // SAFETY: the value is a `usize`, which is what such an argument keeps.
+            unsafe { self.state.lock().set(index as usize, argument, (&raw const size).cast()) };
+            return Ok(());
+        }
+        if size != argument.size {
+            let right = argument.size;
+            return Err(fail(
+                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
+                format!("argument {index} of kernel {} has {right} bytes, not {size}", name()),
+            ));
+        }
+        // SAFETY: the caller's promise: a value has the size that was passed, which is the argument's.
+        unsafe { self.state.lock().set(index as usize, argument, value) };
+        Ok(())
     }
 
     /// A launch of this kernel as it is now, or as it is after `overrides`, which stay set on it.
@@ -80,18 +175,22 @@ impl Kernel {
         overrides: Option<Overrides>,
         cooperative: bool,
     ) -> Result<BoundLaunch, ze_result_t> {
+        if matches!(self.code, Code::Spirv(_)) && engine::health() != ZE_RESULT_SUCCESS {
+            return Err(ZE_RESULT_ERROR_DEVICE_LOST);
+        }
         let mut state = self.state.lock();
         if let Some(Overrides { group_size, arguments }) = overrides {
-            check_group_size(group_size)?;
+            self.check_group_size(group_size)?;
             state.group_size = group_size;
             if !arguments.is_null() {
-                for (index, &argument) in self.native.arguments.iter().enumerate() {
-                    // SAFETY: the specification promises one pointer per argument, each to a value of its size or null.
+                for (index, &argument) in self.code.arguments().iter().enumerate() {
+                    // SAFETY: the specification promises one pointer per argument, each to a value of its size (of local
+                    // memory: to the size) or null.
                     unsafe { state.set(index, argument, arguments.add(index).read()) };
                 }
             }
         }
-        let missing = (0..self.native.arguments.len()).find(|index| state.set & (1 << index) == 0);
+        let missing = (0..self.code.arguments().len()).find(|index| state.set & (1 << index) == 0);
         if let Some(index) = missing {
             return Err(fail(
                 ZE_RESULT_ERROR_INVALID_ARGUMENT,
@@ -102,7 +201,7 @@ impl Kernel {
             self.check_cooperative(group_count)?;
         }
         Ok(BoundLaunch {
-            native: self.native.clone(),
+            code: self.code.clone(),
             values: Values::copy(&state.values),
             group_count,
             group_size: state.group_size,
@@ -111,7 +210,7 @@ impl Kernel {
     }
 
     fn check_cooperative(&self, group_count: [u32; 3]) -> Result<(), ze_result_t> {
-        let most = config::get().compute_units;
+        let most = self.code.most_groups();
         let groups = group_count.iter().map(|&count| u128::from(count)).product::<u128>();
         if groups > most.into() {
             return Err(fail(
@@ -124,14 +223,22 @@ impl Kernel {
         }
         Ok(())
     }
-}
 
-fn check_group_size(size: [u32; 3]) -> Result<(), ze_result_t> {
-    let items = size.iter().map(|&items| u128::from(items)).product::<u128>();
-    if items == 0 || items > MAX_GROUP_SIZE.into() {
+    fn check_group_size(&self, size: [u32; 3]) -> Result<(), ze_result_t> {
+        let items = size.iter().map(|&items| u128::from(items)).product::<u128>();
+        let most = self.code.most_items();
         let [x, y, z] = size;
-        let text = format!("a group of {x} x {y} x {z} work-items, where 1 to {MAX_GROUP_SIZE} are possible");
-        return Err(fail(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, text));
+        if items == 0 || items > most.into() {
+            let text = format!("a group of {x} x {y} x {z} work-items, where 1 to {most} are possible");
+            return Err(fail(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, text));
+        }
+        if let Some(required) = self.code.required_group_size()
+            && required != size
+        {
+            let name = self.name.to_string_lossy();
+            let text = format!("a group of {x} x {y} x {z} work-items, where kernel {name} demands {required:?}");
+            return Err(fail(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, text));
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,23 +1,34 @@
-//! Modules: bytes that name kernels, accepted when a program has registered native functions for them.
+//! Modules: bytes that name kernels, accepted when a program has registered native functions for them, and SPIR-V where
+//! the OpenCL engine runs.
 
 use crate::abi::{bytes, input, list, output, run};
 use crate::context::Context;
 use crate::device::Device;
+use crate::engine;
 use crate::entry::entry_points;
 use crate::error::{fail, last_text};
 use crate::ext::{self, MODULE_MAGIC};
 use crate::handle::{Object, export, get, take};
 use level_zero_sys::*;
 use sha2::{Digest, Sha256};
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// A module.
 pub(crate) struct Module {
     pub(crate) hash: [u8; 32],
+    pub(crate) kind: Kind,
     image: Vec<u8>,
     names: Vec<CString>,
+}
+
+/// What a module is made of.
+pub(crate) enum Kind {
+    /// Names of functions that a program registers.
+    Native,
+    /// A compiled program.
+    Spirv(Arc<engine::Program>),
 }
 
 impl Object for Module {
@@ -47,11 +58,41 @@ impl Module {
         self.names.iter().any(|known| known.to_bytes() == name.as_bytes())
     }
 
-    fn build(format: ze_module_format_t, image: &[u8]) -> Result<Self, ze_result_t> {
+    /// A module and what its making had to say.
+    ///
+    /// # Safety
+    /// The flags are null or a C string, the constants null or what the specification says.
+    unsafe fn build(desc: &ze_module_desc_t, image: &[u8]) -> Result<(Self, String), ze_result_t> {
         let hash: [u8; 32] = Sha256::digest(image).into();
         let refuse = |code, why: &str| Err(fail(code, format!("the module with sha256 {} {why}", hex(&hash))));
-        if format != ZE_MODULE_FORMAT_NATIVE {
-            return refuse(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE, "is not of the native format, the only one there is");
+        // The native binary of a SPIR-V module is the SPIR-V itself.
+        let spirv = match desc.format {
+            ZE_MODULE_FORMAT_IL_SPIRV => true,
+            ZE_MODULE_FORMAT_NATIVE => engine::Program::is_spirv(image),
+            _ => return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "is of a format that this driver doesn't know"),
+        };
+        if spirv && !engine::executes_spirv() {
+            let why = "is SPIR-V, which only the OpenCL engine executes (ZE_SOFT_ENGINE=opencl)";
+            return refuse(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE, why);
+        }
+        if spirv {
+            // SAFETY: the caller's promise.
+            if unsafe { desc.pConstants.as_ref() }.is_some_and(|constants| constants.numConstants > 0) {
+                return refuse(
+                    ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                    "sets specialisation constants, which can't be set",
+                );
+            }
+            // SAFETY: the caller's promise.
+            let flags = if desc.pBuildFlags.is_null() { c"" } else { unsafe { CStr::from_ptr(desc.pBuildFlags) } };
+            return match engine::Program::build(image, flags) {
+                Ok((program, log)) => {
+                    let names = program.names().cloned().collect();
+                    let kind = Kind::Spirv(Arc::new(program));
+                    Ok((Self { hash, kind, image: image.to_vec(), names }, log))
+                }
+                Err(refusal) => refuse(refusal.code, &format!("can't be built: {}", refusal.text)),
+            };
         }
         let Some(names) = image.strip_prefix(&MODULE_MAGIC) else {
             return refuse(ZE_RESULT_ERROR_INVALID_NATIVE_BINARY, "was not made for this driver");
@@ -67,7 +108,7 @@ impl Module {
         if !ext::is_registered(&hash) {
             return refuse(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE, "has no registered kernel (zeSoftRegisterKernel)");
         }
-        Ok(Self { hash, image: image.to_vec(), names })
+        Ok((Self { hash, kind: Kind::Native, image: image.to_vec(), names }, String::new()))
     }
 }
 
@@ -91,13 +132,18 @@ unsafe extern "C" fn zeModuleCreate(
         }
         // SAFETY: the specification's promise: that many bytes are there.
         let image = unsafe { std::slice::from_raw_parts(desc.pInputModule, desc.inputSize) };
-        let built = Module::build(desc.format, image);
+        // SAFETY: the specification's promise.
+        let built = unsafe { Module::build(desc, image) };
         if let Some(log) = log {
-            let mut text = if built.is_err() { last_text().into_bytes() } else { Vec::new() };
+            let said = match &built {
+                Ok((_, said)) => said.replace('\0', "?"),
+                Err(_) => last_text(),
+            };
+            let mut text = said.into_bytes();
             text.push(0);
             *log = export(Arc::new(BuildLog { text }));
         }
-        *module = export(Arc::new(built?));
+        *module = export(Arc::new(built?.0));
         Ok(())
     })
 }

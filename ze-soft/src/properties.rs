@@ -3,6 +3,7 @@
 use crate::abi::{chain, list, output, run, text};
 use crate::config;
 use crate::device::{Device, MAX_GROUP_SIZE, ORDINALS};
+use crate::engine;
 use crate::entry::entry_points;
 use crate::handle::get;
 use level_zero_sys::*;
@@ -40,7 +41,7 @@ unsafe extern "C" fn zeDeviceGetProperties(
 ) -> ze_result_t {
     run(|| {
         let device = get::<Device, _>(hDevice)?;
-        let units = config::get().compute_units;
+        let units = engine::compute_units();
         // SAFETY: the specification's promise.
         let properties = unsafe { output(pDeviceProperties) }?;
         *properties = ze_device_properties_t {
@@ -98,7 +99,7 @@ unsafe extern "C" fn zeDeviceGetComputeProperties(
             maxGroupCountX: u32::MAX,
             maxGroupCountY: u32::MAX,
             maxGroupCountZ: u32::MAX,
-            maxSharedLocalMemory: 128 << 10,
+            maxSharedLocalMemory: engine::local_memory(128 << 10),
             numSubGroupSizes: 2,
             subGroupSizes: [16, 32, 0, 0, 0, 0, 0, 0],
         };
@@ -114,11 +115,11 @@ unsafe extern "C" fn zeDeviceGetModuleProperties(
         get::<Device, _>(hDevice)?;
         // SAFETY: the specification's promise.
         let properties = unsafe { output(pModuleProperties) }?;
+        let (major, minor) = engine::SPIRV_VERSION;
         *properties = ze_device_module_properties_t {
             stype: properties.stype,
             pNext: properties.pNext,
-            // Modules are native ones only.
-            spirvVersionSupported: 0,
+            spirvVersionSupported: if engine::executes_spirv() { ze_make_version(major, minor) } else { 0 },
             flags: ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS,
             fp16flags: ALL_FLOAT,
             fp32flags: ALL_FLOAT,

@@ -2,6 +2,7 @@
 
 use super::thread::SHORT;
 use super::{EXECUTOR_COUNT, EXECUTORS, Outcome, Runner, Source};
+use crate::engine;
 use level_zero_sys::{ZE_RESULT_NOT_READY, ZE_RESULT_SUCCESS, ze_result_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,14 @@ const FAR: Duration = Duration::from_secs(1 << 32);
 /// commands itself that lead to `source`, so that a lone caller pays no thread switch. A wait with a timeout doesn't:
 /// it couldn't stop a long one at its deadline.
 pub(crate) fn wait(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
+    match wait_ready(timeout, ready, source) {
+        // What is over isn't done if a launch failed.
+        ZE_RESULT_SUCCESS => engine::health(),
+        code => code,
+    }
+}
+
+fn wait_ready(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
     if ready() {
         return ZE_RESULT_SUCCESS;
     }

@@ -1,14 +1,14 @@
 //! The entry points of kernels.
 
-use super::{Kernel, check_group_size};
+use super::{Code, Kernel};
 use crate::abi::{bytes, chain, input, output, run};
-use crate::config;
 use crate::device::MAX_GROUP_SIZE;
+use crate::engine;
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::ext;
 use crate::handle::{export, get, take};
-use crate::module::{Module, hex};
+use crate::module::{self, Module, hex};
 use level_zero_sys::*;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
@@ -41,8 +41,17 @@ unsafe extern "C" fn zeKernelCreate(
         if !module.has(&text) {
             return Err(refuse("is not in"));
         }
-        let native = ext::native(&module.hash, &text).ok_or_else(|| refuse("is not registered for"))?;
-        *kernel = export(Arc::new(Kernel::new(name.to_owned(), module.hash, native)));
+        let code = match &module.kind {
+            module::Kind::Native => {
+                Code::Native(ext::native(&module.hash, &text).ok_or_else(|| refuse("is not registered for"))?)
+            }
+            module::Kind::Spirv(program) => match engine::Kernel::find(program, name) {
+                Ok(Some(found)) => Code::Spirv(Arc::new(found)),
+                Ok(None) => return Err(refuse("is not in")),
+                Err(why) => return Err(refuse(&format!("can't be made ({why}) of"))),
+            },
+        };
+        *kernel = export(Arc::new(Kernel::new(name.to_owned(), module.hash, code)));
         Ok(())
     })
 }
@@ -60,10 +69,7 @@ unsafe extern "C" fn zeKernelSetGroupSize(
 ) -> ze_result_t {
     run(|| {
         let kernel = get::<Kernel, _>(hKernel)?;
-        let size = [groupSizeX, groupSizeY, groupSizeZ];
-        check_group_size(size)?;
-        kernel.state.lock().group_size = size;
-        Ok(())
+        kernel.set_group_size([groupSizeX, groupSizeY, groupSizeZ])
     })
 }
 
@@ -97,9 +103,9 @@ unsafe extern "C" fn zeKernelSuggestMaxCooperativeGroupCount(
     totalGroupCount: *mut u32,
 ) -> ze_result_t {
     run(|| {
-        get::<Kernel, _>(hKernel)?;
+        let kernel = get::<Kernel, _>(hKernel)?;
         // SAFETY: the specification's promise.
-        *unsafe { output(totalGroupCount) }? = config::get().compute_units;
+        *unsafe { output(totalGroupCount) }? = kernel.code.most_groups();
         Ok(())
     })
 }
@@ -112,24 +118,8 @@ unsafe extern "C" fn zeKernelSetArgumentValue(
 ) -> ze_result_t {
     run(|| {
         let kernel = get::<Kernel, _>(hKernel)?;
-        let name = || kernel.name.to_string_lossy();
-        let Some(&argument) = kernel.native.arguments.get(argIndex as usize) else {
-            let count = kernel.native.arguments.len();
-            return Err(fail(
-                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX,
-                format!("kernel {} has {count} arguments, none with index {argIndex}", name()),
-            ));
-        };
-        if argSize != argument.size {
-            let size = argument.size;
-            return Err(fail(
-                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
-                format!("argument {argIndex} of kernel {} has {size} bytes, not {argSize}", name()),
-            ));
-        }
-        // SAFETY: the specification's promise: a value has the size that was passed, which is the argument's.
-        unsafe { kernel.state.lock().set(argIndex as usize, argument, pArgValue) };
-        Ok(())
+        // SAFETY: the specification's promise: a value has the size that was passed.
+        unsafe { kernel.set_argument(argIndex, argSize, pArgValue) }
     })
 }
 
@@ -181,20 +171,31 @@ unsafe extern "C" fn zeKernelGetProperties(
         *properties = ze_kernel_properties_t {
             stype: properties.stype,
             pNext: properties.pNext,
-            numKernelArgs: kernel.native.arguments.len() as u32,
+            numKernelArgs: kernel.code.arguments().len() as u32,
             maxSubgroupSize: 32,
             maxNumSubgroups: MAX_GROUP_SIZE / 16,
             uuid,
             ..Default::default()
         };
+        let mut multiple = 16;
+        if let Code::Spirv(spirv) = &kernel.code {
+            let facts = spirv.facts;
+            let [x, y, z] = spirv.required_group_size().unwrap_or_default();
+            (properties.requiredGroupSizeX, properties.requiredGroupSizeY, properties.requiredGroupSizeZ) = (x, y, z);
+            properties.requiredSubgroupSize = spirv.required_subgroup_size().unwrap_or(0);
+            (properties.maxSubgroupSize, properties.maxNumSubgroups) = (facts.subgroup_size, facts.subgroups);
+            (properties.localMemSize, properties.privateMemSize) = (facts.local_memory, facts.private_memory);
+            // What a processor's compiler spills it spills to the stack, and nobody counts it: spillMemSize stays 0.
+            multiple = facts.subgroup_size.max(1);
+        }
         // SAFETY: the specification's promise about chains; each type stands for its structure.
         unsafe {
             chain(properties.pNext, |stype, link| match stype {
                 ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES => {
-                    (*link.cast::<ze_kernel_max_group_size_properties_ext_t>()).maxGroupSize = MAX_GROUP_SIZE;
+                    (*link.cast::<ze_kernel_max_group_size_properties_ext_t>()).maxGroupSize = kernel.code.most_items();
                 }
                 ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES => {
-                    (*link.cast::<ze_kernel_preferred_group_size_properties_t>()).preferredMultiple = 16;
+                    (*link.cast::<ze_kernel_preferred_group_size_properties_t>()).preferredMultiple = multiple;
                 }
                 _ => {}
             });

@@ -1,8 +1,8 @@
 //! A launch with everything it needs, independent of what happens to its kernel afterwards.
 
+use super::Code;
 use crate::ext::{Native, zesoft_launch_t};
 use std::ffi::c_void;
-use std::sync::Arc;
 
 /// Storage for argument values, aligned as the most demanding of them.
 #[repr(C, align(16))]
@@ -54,7 +54,7 @@ impl Values {
 
 /// One launch of a kernel.
 pub(crate) struct BoundLaunch {
-    pub(super) native: Arc<Native>,
+    pub(super) code: Code,
     pub(super) values: Values,
     pub(super) group_count: [u32; 3],
     pub(super) group_size: [u32; 3],
@@ -67,21 +67,26 @@ impl BoundLaunch {
         if self.group_count.contains(&0) {
             return;
         }
-        let arguments = &self.native.arguments;
         let start = self.values.start();
+        let native = match &self.code {
+            Code::Native(native) => native,
+            // SAFETY: the values were laid out as this kernel says; what it reaches is the program's duty.
+            Code::Spirv(kernel) => return unsafe { kernel.run(start, self.group_count, self.group_size) },
+        };
+        let arguments = &native.arguments;
         let pointer = |index: usize| start.wrapping_add(arguments[index].offset).cast::<c_void>();
         if arguments.len() <= INLINE_ARGUMENTS {
             let mut pointers = [std::ptr::null(); INLINE_ARGUMENTS];
             for (index, to) in pointers.iter_mut().enumerate().take(arguments.len()) {
                 *to = pointer(index);
             }
-            self.call(&pointers[..arguments.len()]);
+            self.call(native, &pointers[..arguments.len()]);
         } else {
-            self.call(&(0..arguments.len()).map(pointer).collect::<Vec<_>>());
+            self.call(native, &(0..arguments.len()).map(pointer).collect::<Vec<_>>());
         }
     }
 
-    fn call(&self, arguments: &[*const c_void]) {
+    fn call(&self, native: &Native, arguments: &[*const c_void]) {
         let launch = zesoft_launch_t {
             size: size_of::<zesoft_launch_t>() as u32,
             cooperative: self.cooperative.into(),
@@ -92,6 +97,6 @@ impl BoundLaunch {
         };
         // SAFETY: the function was registered as one that takes a launch with arguments of just these sizes; the
         // launch and everything it points to outlive the call.
-        unsafe { (self.native.function)(&raw const launch) }
+        unsafe { (native.function)(&raw const launch) }
     }
 }
