@@ -214,7 +214,8 @@ impl<D: Device> Communicator<D> {
             // The host's deadline comes first and says more; this is for the case that the host is gone.
             spin_limit_ms: (2 * config.timeout.as_millis() as u64).saturating_add(2_000),
             spins_before_yield: if n <= cores { 20_000 } else { 200 },
-            reserved: [0; 5],
+            spins_per_ms: 0,
+            reserved: [0; 4],
             busy: [0; MAX_WIRES],
         };
         endpoint.activate(&state, agreed.form)?;

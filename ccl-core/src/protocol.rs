@@ -142,8 +142,11 @@ pub struct CommState {
     pub spin_limit_ms: u64,
     /// Turns a waiting work-group may spin before it gives the processor away (CPU only).
     pub spins_before_yield: u32,
+    /// Turns of a device kernel's wait that take about a millisecond, by which it measures `spin_limit_ms`; 0 is what
+    /// suits a GPU. Not used by the native twins, which have a clock.
+    pub spins_per_ms: u32,
     /// Unused, keeps `busy` on a line of its own.
-    pub reserved: [u32; 5],
+    pub reserved: [u32; 4],
     /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
     pub busy: [u32; MAX_WIRES],
 }

@@ -253,7 +253,12 @@ impl Endpoint for ZeEndpoint {
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
         self.form = Some(form);
         self.clear_staging()?;
-        let state: *const CommState = state;
+        let state = CommState {
+            // A processor that plays a device turns faster than one.
+            spins_per_ms: if self.gpu.api.software { 1 << 20 } else { 0 },
+            ..*state
+        };
+        let state = &raw const state;
         // SAFETY: the allocation has this size, and the stream is waited for while `state` is borrowed.
         unsafe { self.stream.copy(self.state.address, state.cast(), size_of::<CommState>())? };
         self.stream.synchronize()

@@ -137,7 +137,8 @@ mod tests {
             calls: 0,
             spin_limit_ms,
             spins_before_yield: 2 * SPINS_PER_ABORT_POLL,
-            reserved: [0; 5],
+            spins_per_ms: 0,
+            reserved: [0; 4],
             busy: [0; MAX_WIRES],
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
