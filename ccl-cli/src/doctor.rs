@@ -1,6 +1,6 @@
 //! `ccl doctor`: what would run on this machine and why, and what would stop it.
 //!
-//! The doctor's own process never calls a driver. Whatever may crash or hang is tried by a [`probe`] in a process of
+//! The doctor's own process never calls a driver. Whatever may crash or hang is tried by a [`mod@probe`] in a process of
 //! its own with a deadline, and its end is a finding like any other.
 
 mod child;

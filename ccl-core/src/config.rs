@@ -480,6 +480,17 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether every value is one that its variable accepts; a configuration need not come from the environment.
+    pub fn check(&self) -> Result<()> {
+        let mut copy = self.clone();
+        for variable in VARIABLES {
+            if let Some(value) = variable.value(self) {
+                variable.parse(&mut copy, &value)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The `CCL_` variables that are set and have no effect here, sorted.
     pub fn ignored(&self) -> &[String] {
         &self.ignored

@@ -85,8 +85,8 @@ pub trait Endpoint: Send + Sync + 'static {
     /// Whether the pattern made from `seed` is in the own staging memory.
     fn probe_check(&self, seed: u32) -> Result<bool>;
 
-    /// Clears the staging memory again, sets the communicator's state and makes the kernels for lines of `form`; the
-    /// ranks meet before the first call.
+    /// Makes everything as before the first call: clears staging memory and host block, sets the communicator's state, and
+    /// takes the kernels for lines of `form`. The ranks meet between this and the first call.
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()>;
 
     /// The handle by which the watch reads progress and sets the abort word.
@@ -94,6 +94,10 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// Makes the plan of `request` ready for `rank`; the costly part of a call's first time.
     fn prepare(&self, request: &Request, plan: &Plan, rank: usize) -> Result<Self::Executable>;
+
+    /// Runs the plan a few times, all ranks at once, on data that changes from call to call, and compares every element
+    /// of every result: whether lines arrive whole, as far as trying can show. `request` is of binary32 elements.
+    fn litmus(&self, request: &Request, plan: &Plan, rank: usize) -> Result<bool>;
 
     /// Appends the collective to `stream`, after everything on it and after the events in `after`.
     ///
@@ -110,8 +114,9 @@ pub trait Endpoint: Send + Sync + 'static {
 
 /// Tells when one call has finished, right or not; whether it was right is the communicator's to say.
 pub trait Completion {
-    /// Returns when the call has finished. Bounded, since every kernel's waits are.
-    fn wait(&self) -> Result<()>;
+    /// Returns true when the call has finished. A call that waits for something which may never come is only waited for
+    /// until `give_up` says so, which is asked now and then: false then.
+    fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool>;
     /// Waits at most `limit`; false if it has not finished by then.
     fn wait_for(&self, limit: std::time::Duration) -> Result<bool>;
 }

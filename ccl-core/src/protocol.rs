@@ -88,6 +88,11 @@ impl LineForm {
         self.lines_per_tile() * self.granule()
     }
 
+    /// The next narrower form.
+    pub fn narrower(self) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|form| *form < self)
+    }
+
     /// The widest form whose granule is at most `bytes`.
     pub fn from_granule(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|f| f.granule() <= bytes)

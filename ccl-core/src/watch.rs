@@ -96,10 +96,16 @@ pub struct WatchOptions {
 
 /// The running watch of one communicator.
 pub struct Watch {
-    shared: Arc<Shared>,
+    status: Status,
     thread: Option<JoinHandle<()>>,
-    generation: u32,
     goodbye: bool,
+}
+
+/// How a communicator is: what its [`Watch`] knows, also for those that outlive it.
+#[derive(Clone)]
+pub struct Status {
+    shared: Arc<Shared>,
+    generation: u32,
 }
 
 /// The watches of this process whose device is known.
@@ -147,9 +153,47 @@ impl Watch {
         }
         let patrol = patrol::Patrol::new(Arc::clone(&shared));
         let thread = sys::spawn("cclx-watch", move || patrol.run())?;
-        Ok(Self { shared, thread: Some(thread), generation, goodbye: true })
+        Ok(Self { status: Status { shared, generation }, thread: Some(thread), goodbye: true })
     }
 
+    /// What it knows, to be kept.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// See [`Status::fault`].
+    pub fn fault(&self) -> Option<Error> {
+        self.status.fault()
+    }
+
+    /// See [`Status::fail`].
+    pub fn fail(&self, error: Error) {
+        self.status.fail(error);
+    }
+
+    /// Remembers what call `number` is, for messages. Neither allocates nor makes a system call; the last 64 are kept.
+    pub fn record(&self, number: u64, call: Call) {
+        self.status.shared.calls.record(number, call);
+    }
+
+    /// What call `number` was: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" if that is no longer known.
+    pub fn describe(&self, number: u64) -> String {
+        self.status.shared.calls.describe(number)
+    }
+
+    /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// NEGATIVE CONTROL, for tests only: stops without a goodbye.
+    #[doc(hidden)]
+    pub fn close_without_goodbye(mut self) {
+        self.goodbye = false;
+    }
+}
+
+impl Status {
     /// The first failure, which stays. While there is none this is two relaxed loads.
     pub fn fault(&self) -> Option<Error> {
         if !self.shared.tripped.load(Ordering::Relaxed) && !self.forked() {
@@ -170,27 +214,6 @@ impl Watch {
         }
     }
 
-    /// Remembers what call `number` is, for messages. Neither allocates nor makes a system call; the last 64 are kept.
-    pub fn record(&self, number: u64, call: Call) {
-        self.shared.calls.record(number, call);
-    }
-
-    /// What call `number` was: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" if that is no longer known.
-    pub fn describe(&self, number: u64) -> String {
-        self.shared.calls.describe(number)
-    }
-
-    /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets.
-    pub fn close(self) {
-        drop(self);
-    }
-
-    /// NEGATIVE CONTROL, for tests only: stops without a goodbye.
-    #[doc(hidden)]
-    pub fn close_without_goodbye(mut self) {
-        self.goodbye = false;
-    }
-
     fn forked(&self) -> bool {
         fork::current() != self.generation
     }
@@ -202,17 +225,17 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if self.forked() {
+        if self.status.forked() {
             // The thread does not exist in the child, so that it can't be joined; a goodbye would be the parent's.
             std::mem::forget(self.thread.take());
             return;
         }
-        self.shared.closing.store(true, Ordering::Release);
+        self.status.shared.closing.store(true, Ordering::Release);
         if self.goodbye {
-            self.shared.goodbye();
+            self.status.shared.goodbye();
         }
         // Only fails when the counter is full, and then the thread is awake already.
-        let _ = self.shared.wake.write(1);
+        let _ = self.status.shared.wake.write(1);
         if let Some(thread) = self.thread.take() {
             // A failure's callback may drop the watch on the watch's own thread.
             if thread.thread().id() != std::thread::current().id() {
@@ -224,7 +247,10 @@ impl Drop for Watch {
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("label", &self.shared.label).field("fault", &self.shared.fault.get()).finish()
+        f.debug_struct("Watch")
+            .field("label", &self.status.shared.label)
+            .field("fault", &self.status.shared.fault.get())
+            .finish()
     }
 }
 

@@ -89,6 +89,10 @@ pub unsafe extern "C" fn onecclGetVersion(version: *mut c_int) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclGetUniqueId(id: *mut OnecclUniqueId) -> Code {
     entry("onecclGetUniqueId", || {
+        // Before a rendezvous is started that nobody could come to.
+        if id.is_null() {
+            return Err(null("unique id"));
+        }
         let data = *UniqueId::create(Default::default())?.as_bytes();
         // SAFETY: passed on to the caller.
         unsafe { put(id, OnecclUniqueId { data }, "unique id") }
@@ -217,22 +221,24 @@ pub unsafe extern "C" fn onecclAllReduce(
         if host.scratch.len() < bytes {
             host.scratch = this.comm.alloc(bytes)?;
         }
-        let HostPath { stream, scratch } = &*host;
-        let memory: *mut c_void = scratch.as_ptr().cast();
-        // SAFETY: the caller's buffers and the scratch buffer hold `bytes` bytes; all of it ends before this returns.
-        unsafe {
-            if bytes > 0 {
-                stream.copy(memory, send, bytes)?;
-            }
-            let done = this.comm.all_reduce_raw(&request, memory, memory, stream, &[])?;
-            let outcome = done.wait();
-            if bytes > 0 {
-                // Also after a failure: the output is then 0xFF bytes, which nobody takes for a result.
-                stream.copy(recv, memory, bytes)?;
-                stream.synchronize()?;
-            }
-            outcome
+        // Before anything is moved: a communicator that has failed says so.
+        if let Some(error) = this.comm.fault() {
+            return Err(error);
         }
+        let HostPath { stream, scratch } = &mut *host;
+        if bytes > 0 {
+            // SAFETY: the caller's buffer holds `bytes` bytes.
+            scratch.write(stream, unsafe { std::slice::from_raw_parts(send.cast(), bytes) })?;
+        }
+        let memory: *mut c_void = scratch.as_ptr().cast();
+        // SAFETY: the scratch buffer holds `count` elements and is locked until the call has finished.
+        let outcome = unsafe { this.comm.all_reduce_raw(&request, memory, memory, stream, &[]) }?.wait();
+        if bytes > 0 {
+            // Also after a failure: the output is then 0xFF bytes, which nobody takes for a result.
+            // SAFETY: the caller's buffer holds `bytes` bytes, and nobody else uses it during the call.
+            scratch.read(stream, unsafe { std::slice::from_raw_parts_mut(recv.cast(), bytes) })?;
+        }
+        outcome
     })
 }
 

@@ -35,7 +35,7 @@ elements! {
 
 /// Device memory for `len` elements. It stays allocated until the last collective that was given it has finished.
 pub struct Buffer<T> {
-    memory: Allocation,
+    memory: Arc<Allocation>,
     len: usize,
     /// The collective that uses it last.
     used: Mutex<Option<Arc<EventSlot>>>,
@@ -49,7 +49,7 @@ impl<T: Element> Buffer<T> {
             .filter(|&b| b <= isize::MAX as usize)
             .ok_or_else(|| Error::InvalidArgument(format!("a buffer of {len} elements overflows the address space")))?;
         // A driver refuses to allocate nothing.
-        let memory = Allocation::device(gpu, bytes.max(1))?;
+        let memory = Arc::new(Allocation::device(gpu, bytes.max(1))?);
         Ok(Buffer { memory, len, used: Mutex::new(None), _element: PhantomData })
     }
 
@@ -68,25 +68,35 @@ impl<T: Element> Buffer<T> {
         self.memory.address.cast()
     }
 
-    /// Copies `data` in, ordered on `stream`; returns when it is there.
+    /// Copies `data` in, ordered on `stream` and after the last collective that was given the buffer; returns when it is
+    /// there.
     pub fn write(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
         self.check(stream, data.len())?;
-        if data.is_empty() {
-            return Ok(());
-        }
         // SAFETY: both ranges hold that many bytes and live until the wait ends.
-        unsafe { stream.copy(self.memory.address, data.as_ptr().cast(), size_of_val(data))? };
-        stream.synchronize()
+        unsafe { self.transfer(stream, self.memory.address, data.as_ptr().cast(), size_of_val(data)) }
     }
 
-    /// Copies the first `data.len()` elements out, ordered on `stream`; returns when they are here.
+    /// Copies the first `data.len()` elements out, ordered on `stream` and after the last collective that was given the
+    /// buffer; returns when they are here.
     pub fn read(&self, stream: &Stream, data: &mut [T]) -> Result<()> {
         self.check(stream, data.len())?;
-        if data.is_empty() {
+        // SAFETY: as above; any bytes are a value of a plain-old-data type.
+        unsafe { self.transfer(stream, data.as_mut_ptr().cast(), self.memory.address, size_of_val(data)) }
+    }
+
+    /// # Safety
+    /// Both ranges hold `bytes` bytes.
+    unsafe fn transfer(&self, stream: &Stream, to: *mut c_void, from: *const c_void, bytes: usize) -> Result<()> {
+        if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: as above; any bytes are a value of a plain-old-data type.
-        unsafe { stream.copy(data.as_mut_ptr().cast(), self.memory.address, size_of_val(data))? };
+        let used = self.used.lock().clone();
+        if used.as_ref().is_some_and(|event| !event.is_bounded()) {
+            stream.mark_foreign();
+        }
+        let after = used.as_ref().map(|event| event.handle);
+        // SAFETY: by the contract, and the stream is waited for; the event is held meanwhile.
+        unsafe { stream.copy(to, from, bytes, after.as_slice())? };
         stream.synchronize()
     }
 
@@ -117,9 +127,11 @@ impl<T: Element> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if let Some(event) = self.used.get_mut().take() {
-            // Bounded, since every kernel's waits are. A failure can't be helped here.
-            let _ = event.wait();
+        if let Some(event) = self.used.get_mut().take()
+            && !event.wait_at_end()
+        {
+            tracing::error!("a collective that uses a buffer is still unfinished; the buffer's memory is not freed");
+            std::mem::forget((event, self.memory.clone()));
         }
     }
 }

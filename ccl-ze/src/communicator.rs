@@ -1,6 +1,6 @@
 //! The Rust API: communicators on Level Zero devices.
 
-#[cfg(all(test, feature = "soft"))]
+#[cfg(all(test, feature = "soft", feature = "test-hooks"))]
 mod overlap;
 
 use crate::buffer::{Buffer, Element};
@@ -18,7 +18,7 @@ use ccl_core::{DataType, Error, ReduceOp, Result};
 use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
 use std::ffi::c_void;
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// Settings of a communicator to be.
@@ -50,6 +50,7 @@ impl Builder {
     }
 
     /// For tests.
+    #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
     pub fn start(mut self, start: StartState) -> Self {
         self.start = start;
@@ -78,6 +79,13 @@ impl Builder {
     }
 
     fn open(&self, rank: usize) -> Result<ZeDevice> {
+        self.config.check()?;
+        static TOLD: Once = Once::new();
+        if !self.config.ignored().is_empty() {
+            TOLD.call_once(|| {
+                tracing::warn!("these variables have no effect here: {}", self.config.ignored().join(" "))
+            });
+        }
         let local_rank = self.local_rank.or(self.config.local_rank.map(|r| r as usize)).unwrap_or(rank);
         ZeDevice::open(&self.config, local_rank, self.start.hooks)
     }
@@ -124,8 +132,9 @@ pub struct Communicator {
 pub struct Completion(comm::Completion<ZeDevice>);
 
 impl Completion {
-    /// Waits for the end of the call. After an error the output is filled with 0xFF bytes and the communicator is
-    /// poisoned: every later call returns the same error.
+    /// Waits for the end of the call. An error has poisoned the communicator: every later call returns the same one. The
+    /// output is then filled with 0xFF bytes; it is whole if the call had finished just before, and untouched if the call
+    /// never began.
     pub fn wait(&self) -> Result<()> {
         self.0.wait()
     }

@@ -34,7 +34,10 @@ pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
 
 #[cfg(feature = "soft")]
 fn linked() -> Result<Arc<Api>> {
+    #[cfg(feature = "test-hooks")]
     let resolve = crate::hooks::RESOLVER.get().copied().unwrap_or(ze_soft::resolve);
+    #[cfg(not(feature = "test-hooks"))]
+    let resolve = ze_soft::resolve;
     let table = Table::load_with(resolve).map_err(|e| Error::Internal(e.to_string()))?;
     let drivers = drivers(&table).map_err(|code| failed("zeInit of the software driver", code))?;
     let driver = drivers.first().copied().ok_or_else(|| Error::Internal("the software driver has no driver".into()))?;
@@ -172,7 +175,7 @@ pub(crate) fn device_properties(table: &Table, device: ze_device_handle_t) -> Op
 
 pub(crate) const INTEL: u32 = 0x8086;
 
-fn has_intel_gpu(table: &Table, driver: ze_driver_handle_t) -> bool {
+pub(crate) fn has_intel_gpu(table: &Table, driver: ze_driver_handle_t) -> bool {
     devices(table, driver).unwrap_or_default().into_iter().any(|device| {
         device_properties(table, device).is_some_and(|p| p.vendorId == INTEL && p.r#type == ZE_DEVICE_TYPE_GPU)
     })

@@ -29,6 +29,9 @@ const PROBE_LIMIT: Duration = Duration::from_millis(300);
 /// How many events a call waits for without an allocation.
 const FEW_WAITS: usize = 16;
 
+/// Calls of the litmus test.
+const LITMUS_CALLS: usize = 8;
+
 /// A device, as `ccl-core` sees it.
 pub(crate) struct ZeDevice {
     pub(crate) gpu: Arc<Gpu>,
@@ -51,7 +54,7 @@ impl Device for ZeDevice {
     }
 
     fn reaches(&self, peer: &DeviceFacts) -> bool {
-        self.hooks & hooks::PRETENDED_DEVICE != 0 || self.gpu.reaches(peer)
+        hooks::on(self.hooks, hooks::PRETENDED_DEVICE) || self.gpu.reaches(peer)
     }
 
     fn open(&self, place: Place, staging_bytes: usize) -> Result<ZeEndpoint> {
@@ -76,11 +79,10 @@ impl Device for ZeDevice {
             form: None,
             stream: Stream::new(gpu, 0)?,
             events: Mutex::new(Events::new(gpu, gpu.counter_events(self.config.events)?)?),
-            patience: 3 * self.config.timeout + Duration::from_secs(10),
             hooks: self.hooks,
             gpu: gpu.clone(),
         };
-        if self.hooks & hooks::POISON_STAGING != 0 {
+        if hooks::on(self.hooks, hooks::POISON_STAGING) {
             endpoint.fill(endpoint.staging.address(), 0xFF, bytes)?;
         }
         endpoint.clear_staging()?;
@@ -130,8 +132,6 @@ pub(crate) struct ZeEndpoint {
     bytes: usize,
     /// Set by `activate`.
     form: Option<LineForm>,
-    /// How long unfinished collectives are waited for at the end; their kernels give up before.
-    patience: Duration,
     hooks: u32,
     gpu: Arc<Gpu>,
 }
@@ -158,11 +158,11 @@ impl ZeEndpoint {
     fn fill(&self, to: *mut c_void, byte: u8, bytes: usize) -> Result<()> {
         // SAFETY: memory of this endpoint, and the stream is waited for.
         unsafe { self.stream.fill(to, byte, bytes, &[])? };
-        self.stream.synchronize()
+        self.stream.settle()
     }
 
     fn clear_staging(&self) -> Result<()> {
-        if self.hooks & hooks::SKIP_STAGING_CLEAR != 0 {
+        if hooks::on(self.hooks, hooks::SKIP_STAGING_CLEAR) {
             return Ok(());
         }
         self.fill(self.staging.address(), 0, self.bytes)
@@ -210,7 +210,7 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn probe_send(&self, seed: u32) -> Result<()> {
-        let lost = self.hooks & hooks::CORRUPT_LINK != 0 && matches!(*self.staging, Staging::Device(_));
+        let lost = hooks::on(self.hooks, hooks::CORRUPT_LINK) && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
         for (offset, words) in self.probed() {
             let memory = self.next_address()?.wrapping_byte_add(offset);
@@ -220,10 +220,10 @@ impl Endpoint for ZeEndpoint {
             // waited for below.
             unsafe {
                 let probe = &self.gpu.module.probe;
-                probe.launch(self.stream.raw(), 1, (&arguments, &PROBE_ARGS), std::ptr::null_mut(), &[])?;
+                probe.launch(self.stream.list(), 1, (&arguments, &PROBE_ARGS), std::ptr::null_mut(), &[])?;
             }
         }
-        self.stream.synchronize()
+        self.stream.settle()
     }
 
     fn probe_check(&self, seed: u32) -> Result<bool> {
@@ -233,9 +233,9 @@ impl Endpoint for ZeEndpoint {
             let from = self.staging.address().wrapping_byte_add(offset);
             loop {
                 // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
-                unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4)? };
-                self.stream.synchronize()?;
-                if self.hooks & hooks::PRETENDED_DEVICE != 0 {
+                unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4, &[])? };
+                self.stream.settle()?;
+                if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
                     break;
                 }
                 if (0..).zip(&seen).all(|(i, word)| *word == probe_word(seed, i)) {
@@ -253,6 +253,7 @@ impl Endpoint for ZeEndpoint {
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
         self.form = Some(form);
         self.clear_staging()?;
+        self.fill(self.host.memory.address, 0, size_of::<HostBlock>())?;
         let state = CommState {
             // A processor that plays a device turns faster than one.
             spins_per_ms: if self.gpu.api.software { 1 << 20 } else { 0 },
@@ -260,8 +261,8 @@ impl Endpoint for ZeEndpoint {
         };
         let state = &raw const state;
         // SAFETY: the allocation has this size, and the stream is waited for while `state` is borrowed.
-        unsafe { self.stream.copy(self.state.address, state.cast(), size_of::<CommState>())? };
-        self.stream.synchronize()
+        unsafe { self.stream.copy(self.state.address, state.cast(), size_of::<CommState>(), &[])? };
+        self.stream.settle()
     }
 
     fn alarm(&self) -> Arc<dyn Alarm> {
@@ -298,6 +299,35 @@ impl Endpoint for ZeEndpoint {
         Ok(Executable { kind })
     }
 
+    fn litmus(&self, request: &Request, plan: &Plan, rank: usize) -> Result<bool> {
+        if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
+            return Ok(true);
+        }
+        let Plan::Ring(ring) = plan else { return Ok(true) };
+        let executable = self.prepare(request, plan, rank)?;
+        let count = request.count as usize;
+        let bytes = count * size_of::<f32>();
+        let memory = Allocation::device(&self.gpu, bytes)?;
+        let io = Io { send: memory.address, recv: memory.address };
+        // Small integers, so that any order of summation is exact.
+        let value = |rank: usize, call: usize, i: usize| ((29 * rank + 13 * call + 7 * i) % 251) as f32;
+        let mut whole = true;
+        for call in 0..LITMUS_CALLS {
+            let input: Vec<f32> = (0..count).map(|i| value(rank, call, i)).collect();
+            let mut output = vec![0f32; count];
+            // SAFETY: the allocation and the vectors hold `bytes` bytes and live until the stream has settled.
+            unsafe {
+                self.stream.copy(memory.address, input.as_ptr().cast(), bytes, &[])?;
+                self.submit(&self.stream, &executable, io, &[])?;
+                self.stream.copy(output.as_mut_ptr().cast(), memory.address, bytes, &[])?;
+            }
+            self.stream.settle()?;
+            let sum = |i| (0..ring.n).map(|rank| value(rank, call, i)).sum::<f32>();
+            whole &= output.iter().enumerate().all(|(i, got)| *got == sum(i));
+        }
+        Ok(whole)
+    }
+
     unsafe fn submit(
         &self,
         stream: &Stream,
@@ -306,74 +336,93 @@ impl Endpoint for ZeEndpoint {
         after: &[ze_event_handle_t],
     ) -> Result<Completed> {
         stream.check_device(&self.gpu)?;
-        let api = &*self.gpu.api;
         let event = self.events.lock().take()?;
-        let signal = event.handle;
+        // The lock is held over the append: the chain's order is the order of issue.
+        let mut chain = self.gpu.chain.lock();
+        let finished = &self.gpu.finished;
+        let predecessor = chain.predecessor(stream.id, finished);
+        if !after.is_empty() || predecessor.as_ref().is_some_and(|event| !event.is_bounded()) {
+            stream.mark_foreign();
+        }
+        let mut few = [std::ptr::null_mut(); FEW_WAITS];
+        let mut many = Vec::new();
+        let waits = match &predecessor {
+            None => after,
+            Some(predecessor) => {
+                let all = match few.get_mut(..=after.len()) {
+                    Some(few) => few,
+                    None => {
+                        many.resize(after.len() + 1, std::ptr::null_mut());
+                        &mut many[..]
+                    }
+                };
+                all[..after.len()].copy_from_slice(after);
+                all[after.len()] = predecessor.handle;
+                &*all
+            }
+        };
+        // SAFETY: buffers and events are the caller's duty; the predecessor lives while the chain knows it.
+        if let Err(error) = unsafe { self.append(stream, executable, io, event.handle, waits) } {
+            event.give_back();
+            return Err(error);
+        }
+        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished)?;
+        Ok(Completed { event })
+    }
+}
+
+impl ZeEndpoint {
+    /// Appends what a plan comes to: one call of the driver, or as many more as [`Kernel::launch`] needs.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    unsafe fn append(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        signal: ze_event_handle_t,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
+        let api = &*self.gpu.api;
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        let list = stream.raw();
+        let list = stream.list();
+        let _guard = stream.lock.lock();
         match &executable.kind {
-            Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
-                let _guard = stream.lock.lock();
-                // SAFETY: buffers and events are the caller's duty.
-                unsafe {
-                    ze!(api, zeCommandListAppendMemoryCopy(list, io.recv, io.send, *bytes, signal, waits, wait_list))?;
-                }
-            }
-            Kind::Empty | Kind::Copy { .. } => {
-                let _guard = stream.lock.lock();
-                // SAFETY: live list and events.
-                unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))? };
-            }
+            // SAFETY: buffers and events are the caller's duty; the wait list is only read.
+            Kind::Copy { bytes } if io.send != io.recv.cast_const() => unsafe {
+                ze!(api, zeCommandListAppendMemoryCopy(list, io.recv, io.send, *bytes, signal, waits, wait_list))
+            },
+            // SAFETY: live list and events.
+            Kind::Empty | Kind::Copy { .. } => unsafe {
+                ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))
+            },
             Kind::Ring { kernel, groups, arguments } => {
                 let mut arguments = *arguments;
                 arguments[0] = io.send as u64;
                 arguments[1] = io.recv as u64;
-                // The lock is held over the append: the chain's order is the order of issue.
-                let mut chain = self.gpu.chain.lock();
-                let _guard = stream.lock.lock();
                 let ring = self.gpu.module.ring(*kernel);
-                let arguments = (&arguments, &RING_ARGS);
-                match &chain.last {
-                    Some((id, last)) if *id != stream.id => {
-                        let mut few = [std::ptr::null_mut(); FEW_WAITS];
-                        let mut many = Vec::new();
-                        let all = match few.get_mut(..=after.len()) {
-                            Some(few) => few,
-                            None => {
-                                many.resize(after.len() + 1, std::ptr::null_mut());
-                                &mut many[..]
-                            }
-                        };
-                        all[..after.len()].copy_from_slice(after);
-                        all[after.len()] = last.handle;
-                        // SAFETY: buffers and events are the caller's duty; the chain keeps its event alive.
-                        unsafe { ring.launch(list, *groups, arguments, signal, all)? };
-                    }
-                    // SAFETY: buffers and events are the caller's duty.
-                    _ => unsafe { ring.launch(list, *groups, arguments, signal, after)? },
-                }
-                chain.last = Some((stream.id, event.clone()));
+                // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
+                unsafe { ring.launch(list, *groups, (&arguments, &RING_ARGS), signal, after) }
             }
         }
-        Ok(Completed { event })
     }
 }
 
 impl Drop for ZeEndpoint {
     fn drop(&mut self) {
         let events = self.events.get_mut();
-        let pretended = self.hooks & hooks::PRETENDED_DEVICE != 0;
-        if !pretended && !events.all_finished(self.patience) {
+        if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
+            events.presume_finished();
+        } else if !events.finish() {
             // Freeing memory under a kernel would be worse than losing it.
-            tracing::error!("collectives are still unfinished after {:?}; their memory is not freed", self.patience);
+            tracing::error!("collectives are still unfinished; their memory is not freed");
+            events.forget();
             std::mem::forget((self.staging.clone(), self.next.clone(), self.state.clone(), self.host.clone()));
             return;
         }
-        // The chain would keep the event, and with it the device, for ever.
-        let mut chain = self.gpu.chain.lock();
-        if chain.last.as_ref().is_some_and(|(_, last)| events.has(last)) {
-            chain.last = None;
-        }
+        // What the chain holds of these events would keep the device for ever.
+        self.gpu.chain.lock().leave(&self.gpu.finished, |last| events.has(last));
     }
 }
 
@@ -395,8 +444,8 @@ impl Completed {
 }
 
 impl device::Completion for Completed {
-    fn wait(&self) -> Result<()> {
-        self.event.wait()
+    fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
+        self.event.wait_unless(give_up)
     }
 
     fn wait_for(&self, limit: Duration) -> Result<bool> {

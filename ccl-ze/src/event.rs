@@ -2,13 +2,17 @@
 
 use crate::api::{ze, ze_optional};
 use crate::gpu::Gpu;
+use crate::stream::nanoseconds;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Events that a communicator starts with; more are made when so many completions are held at once.
 const FIRST_EVENTS: u32 = 16;
+/// How often a waiter looks up to see whether it should give up.
+const SLICE: Duration = Duration::from_millis(10);
 
 struct Pool {
     gpu: Arc<Gpu>,
@@ -33,6 +37,10 @@ pub(crate) struct EventSlot {
     pub(crate) handle: ze_event_handle_t,
     /// Of regular events; counter-based ones have no pool.
     _pool: Option<Arc<Pool>>,
+    /// Its latest call's number in the device's chain; 0 before the first.
+    number: AtomicU64,
+    /// Whether that call has nothing but collectives before it, so that it ends by itself.
+    bounded: AtomicBool,
 }
 
 // SAFETY: a handle that Level Zero lets any thread use.
@@ -41,26 +49,61 @@ unsafe impl Send for EventSlot {}
 unsafe impl Sync for EventSlot {}
 
 impl EventSlot {
-    /// Waits without a limit of its own: what it waits for is bounded.
-    pub(crate) fn wait(&self) -> Result<()> {
-        // SAFETY: a live event.
-        unsafe { ze!(self.gpu.api, zeEventHostSynchronize(self.handle, u64::MAX)) }
+    /// Its call was issued under this number.
+    pub(crate) fn issued(&self, number: u64, bounded: bool) {
+        self.number.store(number, Ordering::Relaxed);
+        self.bounded.store(bounded, Ordering::Relaxed);
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.bounded.load(Ordering::Relaxed)
+    }
+
+    /// Waits for its call, or until `give_up` says so: false then.
+    pub(crate) fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
+        if self.gpu.api.software && self.is_bounded() {
+            // On the software driver a wait without a limit executes the call on this thread, which saves a switch; it
+            // ends, since the kernel's own waits do.
+            // SAFETY: a live event.
+            unsafe { ze!(self.gpu.api, zeEventHostSynchronize(self.handle, u64::MAX))? };
+            self.gpu.finished.note(self);
+            return Ok(true);
+        }
+        while !self.wait_for(SLICE)? {
+            if give_up() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits at most as long as unfinished calls are worth waiting for at the end; false if this one isn't finished by
+    /// then. A failing driver has finished for good.
+    pub(crate) fn wait_at_end(&self) -> bool {
+        let since = Instant::now();
+        self.wait_unless(&mut || since.elapsed() > self.gpu.patience).unwrap_or(true)
     }
 
     /// Waits at most `limit`; false if the event isn't signalled by then.
     pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
-        // Not the value that means no limit.
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
         let api = &self.gpu.api;
         api.count();
         // SAFETY: a live event.
-        match unsafe { (api.table.zeEventHostSynchronize)(self.handle, limit) } {
+        match unsafe { (api.table.zeEventHostSynchronize)(self.handle, nanoseconds(limit)) } {
             ZE_RESULT_NOT_READY => Ok(false),
-            code => api.check("zeEventHostSynchronize", code).map(|()| true),
+            code => {
+                api.check("zeEventHostSynchronize", code)?;
+                self.gpu.finished.note(self);
+                Ok(true)
+            }
         }
     }
 
-    fn is_signalled(&self) -> Result<bool> {
+    pub(crate) fn is_signalled(&self) -> Result<bool> {
         let api = &self.gpu.api;
         api.count();
         // SAFETY: a live event.
@@ -126,18 +169,30 @@ impl Events {
                     unsafe { ze!(gpu.api, zeEventHostSignal(handle))? };
                 }
             }
-            self.slots.push(Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool.clone() }));
+            self.slots.push(Arc::new(EventSlot {
+                gpu: gpu.clone(),
+                handle,
+                _pool: pool.clone(),
+                number: AtomicU64::new(0),
+                bounded: AtomicBool::new(true),
+            }));
         }
         Ok(())
     }
 
-    /// Whether every call that was given one of these events has finished, or does within `limit`.
-    pub(crate) fn all_finished(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        self.slots.iter().all(|slot| {
-            // A failing driver has finished for good.
-            slot.wait_for(until.saturating_duration_since(Instant::now())).unwrap_or(true)
-        })
+    /// Waits for every call that was given one of these events, as long as that is worth it; false if one is left.
+    pub(crate) fn finish(&self) -> bool {
+        self.slots.iter().all(|slot| slot.wait_at_end())
+    }
+
+    /// For a device that is only pretended: nothing is unfinished.
+    pub(crate) fn presume_finished(&self) {
+        self.slots.iter().for_each(|slot| self.gpu.finished.note(slot));
+    }
+
+    /// Never destroys the events: work that uses them is unfinished.
+    pub(crate) fn forget(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.slots));
     }
 
     /// Whether `event` is one of these.
@@ -159,7 +214,8 @@ impl Events {
                     return Ok(slot.clone());
                 }
                 if slot.is_signalled()? {
-                    // SAFETY: its call has finished and nobody waits on it.
+                    self.gpu.finished.note(slot);
+                    // SAFETY: its call has finished, and whoever waits on it would hold it.
                     unsafe { ze!(self.gpu.api, zeEventHostReset(slot.handle))? };
                     return Ok(slot.clone());
                 }
@@ -168,6 +224,16 @@ impl Events {
                 return Err(Error::InvalidUsage(format!("{} completions are held or unfinished", self.slots.len())));
             }
             self.grow()?;
+        }
+    }
+}
+
+impl EventSlot {
+    /// Undoes [`Events::take`] where nothing was appended that would signal it.
+    pub(crate) fn give_back(&self) {
+        if self._pool.is_some() {
+            // SAFETY: a live event that no work refers to. A failure can't be helped; the append's error is told.
+            let _ = unsafe { ze!(self.gpu.api, zeEventHostSignal(self.handle)) };
         }
     }
 }

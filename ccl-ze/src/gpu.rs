@@ -1,22 +1,17 @@
 //! A device that is in use by this process: context, module, and the chain that keeps its collectives one at a time.
 
 use crate::api::{Api, ze};
+use crate::chain::{Chain, Finished};
 use crate::driver;
-use crate::event::EventSlot;
 use crate::module::Module;
-use ccl_core::config::{Config, DeviceChoice, EventChoice};
+use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::DeviceFacts;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::CStr;
 use std::sync::{Arc, Weak};
-
-/// The collective that was issued last on a device by this process, and the stream it went to.
-#[derive(Default)]
-pub(crate) struct Chain {
-    pub(crate) last: Option<(u64, Arc<EventSlot>)>,
-}
+use std::time::Duration;
 
 /// A device in use. One per device and process, so that its collectives are chained whatever communicator issues them.
 pub(crate) struct Gpu {
@@ -28,6 +23,10 @@ pub(crate) struct Gpu {
     pub(crate) device: ze_device_handle_t,
     pub(crate) facts: DeviceFacts,
     pub(crate) ordinals: Vec<u32>,
+    /// Which of the chain's collectives have finished.
+    pub(crate) finished: Finished,
+    /// How long unfinished collectives are waited for when their memory is to go; their kernels give up before.
+    pub(crate) patience: Duration,
     pub(crate) api: Arc<Api>,
     index: usize,
 }
@@ -37,13 +36,13 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-static IN_USE: Mutex<Vec<(DeviceChoice, usize, Weak<Gpu>)>> = Mutex::new(Vec::new());
+static IN_USE: Mutex<Vec<Weak<Gpu>>> = Mutex::new(Vec::new());
 
 impl Gpu {
     /// Opens device `local_rank`, as the driver numbers them (which honours ZE_AFFINITY_MASK).
     pub(crate) fn open(config: &Config, local_rank: usize) -> Result<Arc<Gpu>> {
         let mut in_use = IN_USE.lock();
-        in_use.retain(|(_, _, gpu)| gpu.strong_count() > 0);
+        in_use.retain(|gpu| gpu.strong_count() > 0);
         let api = driver::open(config.device)?;
         let devices = driver::devices(&api.table, api.driver).map_err(|code| api.error("zeDeviceGet", code))?;
         let index = match devices.len() {
@@ -57,18 +56,25 @@ impl Gpu {
                 )));
             }
         };
-        let known = in_use.iter().find(|(choice, i, _)| *choice == config.device && *i == index);
-        if let Some(gpu) = known.and_then(|(_, _, gpu)| gpu.upgrade()) {
+        let properties = driver::device_properties(&api.table, devices[index])
+            .ok_or_else(|| Error::Device { call: "zeDeviceGetProperties".into(), detail: "no properties".into() })?;
+        // However it was asked for: two of one device would not know each other's collectives.
+        let same = |gpu: &Arc<Gpu>| gpu.facts.uuid == properties.uuid.id && gpu.api.route() == api.route();
+        if let Some(gpu) = in_use.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(gpu);
         }
-        let gpu = Arc::new(Self::create(api, devices[index], index)?);
-        in_use.push((config.device, index, Arc::downgrade(&gpu)));
+        let gpu = Arc::new(Self::create(api, devices[index], &properties, index, config)?);
+        in_use.push(Arc::downgrade(&gpu));
         Ok(gpu)
     }
 
-    fn create(api: Arc<Api>, device: ze_device_handle_t, index: usize) -> Result<Gpu> {
-        let properties = driver::device_properties(&api.table, device)
-            .ok_or_else(|| Error::Device { call: "zeDeviceGetProperties".into(), detail: "no properties".into() })?;
+    fn create(
+        api: Arc<Api>,
+        device: ze_device_handle_t,
+        properties: &ze_device_properties_t,
+        index: usize,
+        config: &Config,
+    ) -> Result<Gpu> {
         // SAFETY: the driver fills the name with a terminated string within its array.
         let name = unsafe { CStr::from_ptr(properties.name.as_ptr()) }.to_string_lossy().into_owned();
         let ordinals = compute_ordinals(&api, device)?;
@@ -88,8 +94,19 @@ impl Gpu {
             granule: if api.software { 64 } else { 8 },
             resident_groups: module.resident_groups(),
         };
-        let chain = Mutex::new(Chain::default());
-        Ok(Gpu { chain, module, _owned, context, device, facts, ordinals, api, index })
+        Ok(Gpu {
+            chain: Mutex::new(Chain::new()),
+            module,
+            _owned,
+            context,
+            device,
+            facts,
+            ordinals,
+            finished: Finished::default(),
+            patience: config.timeout.saturating_mul(3).saturating_add(Duration::from_secs(10)),
+            api,
+            index,
+        })
     }
 
     /// The device's number among those that the driver shows.

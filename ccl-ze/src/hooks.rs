@@ -1,4 +1,10 @@
-//! Rules that a test can switch off, to show that it would notice. Zero in use.
+//! Rules that a test can switch off, to show that it would notice. Without the feature `test-hooks` nothing can.
+
+/// Whether a rule is switched off.
+#[inline(always)]
+pub(crate) const fn on(hooks: u32, rule: u32) -> bool {
+    cfg!(feature = "test-hooks") && hooks & rule != 0
+}
 
 /// The twin records its steps.
 pub const TRACE: u32 = 1;
@@ -26,10 +32,11 @@ pub use crate::kernel::KernelFacts;
 
 /// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
 /// communicator.
-#[cfg(feature = "soft")]
+#[cfg(all(feature = "soft", feature = "test-hooks"))]
 pub static RESOLVER: std::sync::OnceLock<fn(&std::ffi::CStr) -> *const std::ffi::c_void> = std::sync::OnceLock::new();
 
 /// The device kernels' SPIR-V, where a test wants others than those delivered; to be set before the first communicator.
+#[cfg(feature = "test-hooks")]
 pub static SPIRV: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
 
 /// The device kernels' SPIR-V as delivered, and the flags that it is built with.

@@ -14,6 +14,9 @@ use std::ffi::{CStr, c_char};
 /// Staging memory of the pattern test: both of its ends are covered, whole.
 const PATTERN_BYTES: usize = 256 << 10;
 
+/// What a device that is a GPU says of its kind.
+const GPU: &str = "GPU";
+
 /// The loader, as the system finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -71,7 +74,7 @@ pub struct DriverReport {
     pub route: Route,
     /// Whether it is the software driver of this library.
     pub software: bool,
-    /// Whether this build has kernels that run on it.
+    /// Whether this build has kernels for it: what communicators go by when they choose a driver.
     pub runs_kernels: bool,
     /// Version of the Level Zero specification that it follows.
     pub api_version: String,
@@ -296,11 +299,13 @@ fn ask_driver(table: &Table, driver: ze_driver_handle_t, route: Route) -> Driver
         devices.push(ask_device(table, device, &properties));
     }
     let intel = devices.iter().any(|device| device.vendor_id == driver::INTEL);
+    let software = driver::is_software(table, driver);
     let v = properties.driverVersion;
     DriverReport {
         route,
-        software: driver::is_software(table, driver),
-        runs_kernels: driver::is_software(table, driver),
+        software,
+        // The rule by which `driver::open` takes one.
+        runs_kernels: software || devices.iter().any(|d| d.vendor_id == driver::INTEL && d.kind == GPU),
         api_version: format!("{}.{}", ze_major_version(api_version), ze_minor_version(api_version)),
         version: if intel { format!("{}.{}.{}", v >> 24, v >> 16 & 0xff, v & 0xffff) } else { v.to_string() },
         error,
@@ -337,7 +342,7 @@ fn ask_device(table: &Table, device: ze_device_handle_t, properties: &ze_device_
         // SAFETY: as above.
         described(|count, memories| unsafe { (table.zeDeviceGetMemoryProperties)(device, count, memories) });
     let kind = match properties.r#type {
-        ZE_DEVICE_TYPE_GPU => "GPU".into(),
+        ZE_DEVICE_TYPE_GPU => GPU.into(),
         ZE_DEVICE_TYPE_CPU => "CPU".into(),
         other => format!("device type {other}"),
     };

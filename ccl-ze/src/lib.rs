@@ -23,6 +23,7 @@
 
 mod api;
 mod buffer;
+mod chain;
 mod communicator;
 mod driver;
 mod endpoint;

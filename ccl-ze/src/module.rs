@@ -2,7 +2,6 @@
 //! driver's native engine. It is compiled when a device is opened, so that no call pays for that.
 
 use crate::api::{Api, ze};
-use crate::hooks;
 use crate::kernel::{Kernel, KernelFacts};
 use crate::kernels::{self, PROBE, RING_TYPES};
 use ccl_core::protocol::LineForm;
@@ -139,7 +138,10 @@ fn most_items(api: &Api, device: ze_device_handle_t) -> Result<u32> {
 }
 
 fn spirv(api: &Api, context: ze_context_handle_t, device: ze_device_handle_t) -> Result<ze_module_handle_t> {
-    let image = hooks::SPIRV.get().map_or(SPIRV, |image| image);
+    #[cfg(feature = "test-hooks")]
+    let image: &[u8] = crate::hooks::SPIRV.get().map_or(SPIRV, |image| image);
+    #[cfg(not(feature = "test-hooks"))]
+    let image = SPIRV;
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,

@@ -7,7 +7,8 @@ use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -20,6 +21,8 @@ pub struct Stream {
     pub(crate) lock: Mutex<()>,
     /// Tells streams apart in the chain of collectives; unlike a handle it is never used again.
     pub(crate) id: u64,
+    /// Whether work that this library doesn't know may be on the stream: then nothing says that what follows it ends.
+    foreign: AtomicBool,
 }
 
 // SAFETY: a handle that any thread may use; appends are serialised by `lock`.
@@ -48,41 +51,74 @@ impl Stream {
 
     pub(crate) fn wrap(gpu: &Arc<Gpu>, list: ze_command_list_handle_t, owned: bool) -> Stream {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Stream { gpu: gpu.clone(), list, owned, lock: Mutex::new(()), id }
+        Stream { gpu: gpu.clone(), list, owned, lock: Mutex::new(()), id, foreign: AtomicBool::new(!owned) }
     }
 
     /// The command list, for work of the caller's own. Level Zero wants appends to it serialised.
     pub fn raw(&self) -> ze_command_list_handle_t {
+        self.mark_foreign();
         self.list
     }
 
-    /// Waits until everything on the stream has finished.
+    pub(crate) fn list(&self) -> ze_command_list_handle_t {
+        self.list
+    }
+
+    pub(crate) fn mark_foreign(&self) {
+        self.foreign.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything on the stream has finished: without a limit if the caller put work of its own there that
+    /// never does.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live list.
         unsafe { ze!(self.gpu.api, zeCommandListHostSynchronize(self.list, u64::MAX)) }
     }
 
-    /// Appends a copy of `bytes` bytes.
+    /// Waits at most `limit` until everything on the stream has finished; false if it has not by then.
+    pub fn synchronize_for(&self, limit: Duration) -> Result<bool> {
+        let api = &self.gpu.api;
+        api.count();
+        // SAFETY: a live list.
+        match unsafe { (api.table.zeCommandListHostSynchronize)(self.list, nanoseconds(limit)) } {
+            ZE_RESULT_NOT_READY => Ok(false),
+            code => api.check("zeCommandListHostSynchronize", code).map(|()| true),
+        }
+    }
+
+    /// Waits for the stream where only this library's work is on it: that ends, or the device is broken.
+    pub(crate) fn settle(&self) -> Result<()> {
+        // On the software driver a wait without a limit saves a switch of threads.
+        if self.gpu.api.software && !self.is_foreign() {
+            return self.synchronize();
+        }
+        let after = self.gpu.patience;
+        if self.synchronize_for(after)? {
+            return Ok(());
+        }
+        Err(Error::Timeout { after, what: format!("a copy or fill on device {} does not end", self.gpu.index()) })
+    }
+
+    /// Appends a copy of `bytes` bytes, after the events in `after`.
     ///
     /// # Safety
-    /// Both ranges must be valid until the stream has done this.
-    pub unsafe fn copy(&self, to: *mut c_void, from: *const c_void, bytes: usize) -> Result<()> {
+    /// Both ranges must be valid until the stream has done this, and the events live.
+    pub unsafe fn copy(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: usize,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
         let _guard = self.lock.lock();
-        // SAFETY: a live list; the ranges are the caller's duty.
-        unsafe {
-            ze!(
-                self.gpu.api,
-                zeCommandListAppendMemoryCopy(
-                    self.list,
-                    to,
-                    from,
-                    bytes,
-                    std::ptr::null_mut(),
-                    0,
-                    std::ptr::null_mut()
-                )
-            )
-        }
+        let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
+        let wait_list = after.as_ptr().cast_mut();
+        // SAFETY: a live list; ranges and events are the caller's duty; the wait list is only read.
+        unsafe { ze!(self.gpu.api, zeCommandListAppendMemoryCopy(self.list, to, from, bytes, none, waits, wait_list)) }
     }
 
     /// Appends a fill with a byte, after the events in `after`.
@@ -91,21 +127,11 @@ impl Stream {
     /// The range must be valid until the stream has done this, and the events live.
     pub unsafe fn fill(&self, to: *mut c_void, byte: u8, bytes: usize, after: &[ze_event_handle_t]) -> Result<()> {
         let _guard = self.lock.lock();
+        let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
+        let (pattern, wait_list) = ((&raw const byte).cast(), after.as_ptr().cast_mut());
         // SAFETY: a live list; range and events are the caller's duty; the wait list is only read.
         unsafe {
-            ze!(
-                self.gpu.api,
-                zeCommandListAppendMemoryFill(
-                    self.list,
-                    to,
-                    (&raw const byte).cast(),
-                    1,
-                    bytes,
-                    std::ptr::null_mut(),
-                    after.len() as u32,
-                    after.as_ptr().cast_mut()
-                )
-            )
+            ze!(self.gpu.api, zeCommandListAppendMemoryFill(self.list, to, pattern, 1, bytes, none, waits, wait_list))
         }
     }
 
@@ -124,12 +150,20 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.owned {
-            // SAFETY: made in `new`; its work is waited for, since a list may not be destroyed under it.
-            unsafe {
-                let _ = ze!(self.gpu.api, zeCommandListHostSynchronize(self.list, u64::MAX));
-                let _ = ze!(self.gpu.api, zeCommandListDestroy(self.list));
-            }
+        if !self.owned {
+            return;
         }
+        if let Err(error) = self.settle() {
+            // A list may not be destroyed under its work.
+            tracing::error!("a stream is not freed: {error}");
+            return;
+        }
+        // SAFETY: made in `new`, and its work has finished. A failure can't be helped here.
+        let _ = unsafe { ze!(self.gpu.api, zeCommandListDestroy(self.list)) };
     }
+}
+
+/// A limit for a driver's wait, never the value that means none.
+pub(crate) fn nanoseconds(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1)
 }

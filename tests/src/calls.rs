@@ -207,7 +207,7 @@ fn issue(
         let done = unsafe { comm.all_reduce_raw(&request, from, to, stream, &[])? };
         if place.bytes > 0 && call.route == Route::Shared {
             // SAFETY: as above.
-            unsafe { stream.copy(home, to, place.bytes)? };
+            unsafe { stream.copy(home, to, place.bytes, &[])? };
         }
         if place.bytes > 0 && call.route != Route::InPlace && overwrite != Overwrite::Never {
             let event = [done.event()];

@@ -47,9 +47,6 @@ fn serve() -> Result<()> {
     }
     let config = Config::from_env()?;
     ccl_ze::log::install(&config)?;
-    if job.rank == 0 && !config.ignored().is_empty() {
-        tracing::info!("these variables have no effect here: {}", config.ignored().join(" "));
-    }
     let dtype: DataType = job.dtype.parse().map_err(Error::InvalidArgument)?;
     match dtype {
         DataType::Float32 => measure::<f32>(&job, config),
@@ -259,16 +256,16 @@ impl<T: Value> Bench<T> {
                 let device = self.recv.buffer.as_ptr().cast();
                 self.stream.fill(device, POISON, bytes, &[])?;
                 let input = self.images.as_ptr().add(call * elements);
-                self.stream.copy(self.source().buffer.as_ptr().cast(), input.cast(), bytes)?;
+                self.stream.copy(self.source().buffer.as_ptr().cast(), input.cast(), bytes, &[])?;
                 completions.push(self.append()?);
                 let output = self.images.as_mut_ptr().add((calls + call) * elements);
-                self.stream.copy(output.cast(), device, bytes)?;
+                self.stream.copy(output.cast(), device, bytes, &[])?;
             }
         }
         // SAFETY: as above.
         unsafe {
             let input = self.images.as_mut_ptr().add(2 * calls * elements);
-            self.stream.copy(input.cast(), self.source().buffer.as_ptr().cast(), bytes)?;
+            self.stream.copy(input.cast(), self.source().buffer.as_ptr().cast(), bytes, &[])?;
         }
         completions.iter().try_for_each(Completion::wait)?;
         self.stream.synchronize()?;

@@ -69,36 +69,39 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
     // SAFETY: `wires` is at most `MAX_WIRES`, the number of these words, which are only accessed as atomics.
     let busy = |wire: usize| unsafe { AtomicU32::from_ptr(busy.add(wire)) };
     let taken = (0..wires).filter(|&wire| busy(wire).swap(1, Ordering::AcqRel) != 0).count();
-    if taken > 0 && hooks & hooks::IGNORE_BUSY == 0 {
+    if taken > 0 && !hooks::on(hooks, hooks::IGNORE_BUSY) {
         let gave_up = GaveUp { fault: Fault::Overlap, seen: taken as u32 };
         // The busy words and the counters are the other collective's.
         // SAFETY: passed on.
         unsafe { fail(args, size, &Failure { gave_up, wire: 0, step: 0, round: 0, expected: 0 }) };
         return;
     }
-    // SAFETY: the busy words say that no other collective of this communicator runs, so nobody else looks at the rest.
-    let state = unsafe { &mut *args.state };
+    let state = args.state;
+    // SAFETY: the busy words say that no other collective of this communicator runs, so nobody else looks at these.
+    let (calls, base, limit, wraps) = unsafe { ((*state).calls, (*state).base, (*state).tag_limit, (*state).wraps) };
+    // SAFETY: a word that any kernel may set; accessed as an atomic only.
+    let poisoned = unsafe { AtomicU32::from_ptr(&raw mut (*state).poisoned) };
     // SAFETY: the host block lives as long as the communicator; its words are accessed as atomics while kernels run.
     let (entered, done) = unsafe {
         (AtomicU64::from_ptr(&raw mut (*args.host).entered), AtomicU64::from_ptr(&raw mut (*args.host).done))
     };
-    let call = state.calls + 1;
+    let call = calls + 1;
     entered.store(call, Ordering::Release);
 
-    let span = tag_span(state.base, args.rounds, state.tag_limit);
+    let span = tag_span(base, args.rounds, limit);
     // A mutation: what a kernel would do whose base comes from an argument that a recording froze.
-    let base = if hooks & hooks::FROZEN_BASE == 0 { span.base } else { 0 };
+    let base = if !hooks::on(hooks, hooks::FROZEN_BASE) { span.base } else { 0 };
     // SAFETY: the pointers are the communicator's.
     let waiter = unsafe { Waiter::new(args.state, args.host, args.inbox.cast(), args.outbox.cast()) };
     let mut ring = Ring::<D> { args, geometry, size: geometry.elem(), add, waiter, wires, hooks };
-    if state.poisoned != 0 {
+    if poisoned.load(Ordering::Relaxed) != 0 {
         // SAFETY: the output is the launch's.
         unsafe { fill_failed(args, size) };
     } else {
         let mut outcome = Ok(());
-        if span.wraps && hooks & hooks::NO_CLEARING == 0 {
+        if span.wraps && !hooks::on(hooks, hooks::NO_CLEARING) {
             // SAFETY: by this function's contract.
-            outcome = unsafe { ring.clear(state.wraps + 1) };
+            outcome = unsafe { ring.clear(wraps + 1) };
         }
         for round in 0..args.rounds {
             if outcome.is_ok() {
@@ -112,9 +115,12 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
         }
     }
     // The last work-group to leave.
-    state.base = span.next;
-    state.wraps += u32::from(span.wraps);
-    state.calls = call;
+    // SAFETY: as where they were read.
+    unsafe {
+        (*state).base = span.next;
+        (*state).wraps = wraps + u32::from(span.wraps);
+        (*state).calls = call;
+    }
     for wire in 0..wires {
         busy(wire).store(0, Ordering::Release);
     }
@@ -128,10 +134,11 @@ unsafe fn fail(args: &Args, size: usize, failure: &Failure) {
     // the fault word is written last and only once.
     unsafe {
         AtomicU32::from_ptr(&raw mut (*args.state).poisoned).store(code, Ordering::Relaxed);
-        let call = AtomicU64::from_ptr(&raw mut (*args.host).entered).load(Ordering::Relaxed);
         let host = args.host;
-        let fault = AtomicU32::from_ptr(&raw mut (*host).fault);
-        if fault.load(Ordering::Acquire) == 0 {
+        let call = AtomicU64::from_ptr(&raw mut (*host).entered).load(Ordering::Relaxed).max(1);
+        // Whoever sets the number of the failed call, which is 0 before, writes the rest.
+        let claim = AtomicU64::from_ptr(&raw mut (*host).call);
+        if claim.compare_exchange(0, call, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             for (word, value) in [
                 (&raw mut (*host).wire, failure.wire as u32),
                 (&raw mut (*host).step, failure.step as u32),
@@ -141,8 +148,7 @@ unsafe fn fail(args: &Args, size: usize, failure: &Failure) {
             ] {
                 AtomicU32::from_ptr(word).store(value, Ordering::Relaxed);
             }
-            AtomicU64::from_ptr(&raw mut (*host).call).store(call, Ordering::Relaxed);
-            fault.store(code, Ordering::Release);
+            AtomicU32::from_ptr(&raw mut (*host).fault).store(code, Ordering::Release);
         }
         fill_failed(args, size);
     }
@@ -177,7 +183,7 @@ impl<const D: usize> Ring<'_, D> {
 
     /// Slot `slot`'s part of `wire`, in a staging memory.
     fn lines(&self, staging: *mut u8, slot: usize, wire: usize) -> *const Line<D> {
-        let slot = if self.hooks & hooks::ONE_SLOT_FEWER == 0 {
+        let slot = if !hooks::on(self.hooks, hooks::ONE_SLOT_FEWER) {
             slot
         } else {
             slot % (slots(self.args.n as usize) - 1).max(1)
@@ -220,7 +226,7 @@ impl<const D: usize> Ring<'_, D> {
                     round,
                     expected: tag,
                 })?;
-                if self.hooks & hooks::TRACE != 0 {
+                if hooks::on(self.hooks, hooks::TRACE) {
                     trace::record(rank, step);
                 }
             }
@@ -266,7 +272,7 @@ impl<const D: usize> Ring<'_, D> {
                 for (i, payload) in words.as_chunks::<D>().0[..lines].iter().enumerate() {
                     // SAFETY: as above, in the next rank's staging memory.
                     let line = unsafe { &*outgoing.add(line + i) };
-                    if self.hooks & hooks::FLAG_FIRST == 0 {
+                    if !hooks::on(self.hooks, hooks::FLAG_FIRST) {
                         line.put(payload, tag);
                     } else {
                         line.put_flag_first(payload, tag, || (0..50).for_each(|_| std::hint::spin_loop()));

@@ -1,0 +1,96 @@
+//! The order of one process's collectives on one device: each begins when the one before has finished, whatever stream
+//! or communicator it is on.
+
+use crate::event::EventSlot;
+use ccl_core::Result;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Predecessors kept before it is asked which of them are no longer needed.
+const KEPT: usize = 32;
+
+/// The collectives of a device, in the order of their issue.
+pub(crate) struct Chain {
+    last: Option<Link>,
+    /// Events that a call on another stream was told to wait for, with that call: until it has finished, its
+    /// predecessor's event may neither be used for another call nor go.
+    awaited: VecDeque<(Link, Arc<EventSlot>)>,
+    issued: u64,
+}
+
+/// A collective that was issued.
+struct Link {
+    stream: u64,
+    number: u64,
+    event: Arc<EventSlot>,
+}
+
+/// Number of the latest collective that is known to have finished; all before it have too.
+#[derive(Default)]
+pub(crate) struct Finished(AtomicU64);
+
+impl Finished {
+    /// Takes note that the call of `event` has finished.
+    pub(crate) fn note(&self, event: &EventSlot) {
+        self.0.fetch_max(event.number(), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Chain {
+    pub(crate) fn new() -> Chain {
+        Chain { last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0 }
+    }
+
+    /// What a collective on `stream` must wait for: nothing if the one before is on the same stream or has finished.
+    pub(crate) fn predecessor(&self, stream: u64, finished: &Finished) -> Option<Arc<EventSlot>> {
+        let last = self.last.as_ref()?;
+        (last.stream != stream && last.number > finished.get()).then(|| last.event.clone())
+    }
+
+    /// Adds a collective that has been appended to `stream`, after waiting for `predecessor`. `bounded` says that
+    /// nothing but collectives is before it.
+    pub(crate) fn push(
+        &mut self,
+        stream: u64,
+        event: &Arc<EventSlot>,
+        bounded: bool,
+        predecessor: Option<Arc<EventSlot>>,
+        finished: &Finished,
+    ) -> Result<()> {
+        self.issued += 1;
+        event.issued(self.issued, bounded);
+        let link = || Link { stream, number: self.issued, event: event.clone() };
+        self.last = Some(link());
+        if let Some(predecessor) = predecessor {
+            self.awaited.push_back((link(), predecessor));
+        }
+        self.prune(finished);
+        if self.awaited.len() > KEPT
+            && let Some((successor, _)) = self.awaited.front()
+            && successor.event.is_signalled()?
+        {
+            finished.note(&successor.event);
+            self.prune(finished);
+        }
+        Ok(())
+    }
+
+    fn prune(&mut self, finished: &Finished) {
+        while self.awaited.front().is_some_and(|(successor, _)| successor.number <= finished.get()) {
+            self.awaited.pop_front();
+        }
+    }
+
+    /// Lets go of what is finished and of a last collective for which `is_own` holds; its communicator ends.
+    pub(crate) fn leave(&mut self, finished: &Finished, is_own: impl Fn(&Arc<EventSlot>) -> bool) {
+        self.prune(finished);
+        if self.last.as_ref().is_some_and(|last| is_own(&last.event)) {
+            self.last = None;
+        }
+    }
+}
