@@ -180,6 +180,7 @@ impl<D: Device> Communicator<D> {
             version: env!("CARGO_PKG_VERSION").into(),
             name: chance() as u32,
             process: *PROCESS.get_or_init(chance),
+            hooks: start.hooks,
             config: config.hash(),
             alike: config.alike().map(|(name, value)| (name.to_owned(), value)).collect(),
             device: device.facts().clone(),
@@ -211,7 +212,7 @@ impl<D: Device> Communicator<D> {
             // A form that was asked for is taken as it is; a test that breaks a rule wants to see it broken in its calls.
             if n == 1
                 || config.granule != 0
-                || start.hooks != 0
+                || hellos.iter().any(|hello| hello.hooks != 0)
                 || litmus(&mut endpoint, mesh, &agreed, config, &state)?
             {
                 break endpoint;

@@ -482,9 +482,16 @@ impl Config {
 
     /// Whether every value is one that its variable accepts; a configuration need not come from the environment.
     pub fn check(&self) -> Result<()> {
+        // Written as text they lose what is below their unit.
+        let up = |time: Duration, unit: Duration| time.saturating_add(unit - Duration::from_nanos(1));
+        let rounded = Config {
+            timeout: up(self.timeout, Duration::from_millis(1)),
+            connection_timeout: up(self.connection_timeout, Duration::from_secs(1)),
+            ..self.clone()
+        };
         let mut copy = self.clone();
         for variable in VARIABLES {
-            if let Some(value) = variable.value(self) {
+            if let Some(value) = variable.value(&rounded) {
                 variable.parse(&mut copy, &value)?;
             }
         }

@@ -16,6 +16,8 @@ pub struct Hello {
     pub name: u32,
     /// Chance made it, once for each process.
     pub process: u64,
+    /// Rules that a test has switched off on it; 0 in use.
+    pub hooks: u32,
     /// Hash of the part of the configuration that must be alike.
     pub config: u64,
     /// The values behind the hash, for the message.

@@ -1,0 +1,109 @@
+//! The litmus test at init: lines are as wide as they arrive whole, unless a width was asked for.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_core::DataType::{Bfloat16, Float32};
+use ccl_core::config::Config;
+use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
+use ccl_tests::data::word;
+use ccl_tests::{Group, Rank, soft};
+use std::time::Duration;
+use ze_soft::ext;
+
+/// Bytes that arrive as one; 0, stores are not late.
+const DELIVERED: &str = "TEST_DELIVERED";
+
+fn group(test: &str, n: usize, delivered: u32) -> Group {
+    // Faults are planted in the driver that is linked in.
+    let group = Group::new(test, n).env("CCLX_DEVICE", "soft").env(DELIVERED, delivered);
+    // Little staging memory: all of it is looked at for each delivery.
+    group.env("CCLX_STAGING_TILES", 3).env("CCLX_MAX_WIRES", 3)
+}
+
+/// Joins the group and tells how wide the lines are.
+fn join(rank: &Rank) -> ccl_ze::Communicator {
+    ccl_ze::log::install(&Config::from_env().unwrap()).unwrap();
+    let delivered = std::env::var(DELIVERED).unwrap().parse().unwrap();
+    if delivered > 0 {
+        let (most, seed) = (Duration::from_micros(300), rank.rank as u64 + 1);
+        soft::fault(ext::ZESOFT_FAULT_LATE_STORES, ext::ZESOFT_ANY, delivered, most.as_nanos() as u64, seed);
+    }
+    let comm = rank.communicator();
+    assert!(comm.describe().p2p, "in host memory no store would be late");
+    rank.say(format_args!("granule {}", comm.describe().granule));
+    comm
+}
+
+fn joins_and_reduces(rank: Rank) {
+    let call = |i: usize| {
+        let random = word(5, 0, i as u64) as usize;
+        let most = [40, 400, 3_000, 12_000][i % 4];
+        let route = [Route::Apart, Route::InPlace, Route::Shared][i % 3];
+        Call { dtype: if random.is_multiple_of(2) { Bfloat16 } else { Float32 }, count: 1 + random / 2 % most, route }
+    };
+    let calls: Vec<_> = (0..300).map(call).collect();
+    let comm = join(&rank);
+    let (stream, other) = (comm.stream(0).unwrap(), comm.stream(1).unwrap());
+    let options = Options { seed: 5, overwrite: Overwrite::OnCompletion, before: &mut |_| () };
+    let found = calls::run(&comm, &stream, &other, &calls, options).unwrap();
+    found.assert_clean(&format!("rank {} of {}", rank.rank, rank.n));
+}
+
+/// All ranks have lines of `granule` bytes, and the widths that were given up are told once, by one of them.
+fn check(group: Group, body: fn(Rank), granule: usize, given_up: &[usize]) {
+    let ended = group.limit(Duration::from_secs(60)).run_with(body, |running| running.wait());
+    for (rank, ended) in ended.iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        assert_eq!(ended.said("granule"), [granule.to_string()], "rank {rank}");
+    }
+    let outputs = || ended.iter().flat_map(|ended| ended.output.lines());
+    let warnings: Vec<_> = outputs().filter(|line| line.contains("do not arrive whole")).collect();
+    assert_eq!(warnings.len(), given_up.len(), "{warnings:?}");
+    for (warning, width) in warnings.iter().zip(given_up) {
+        assert!(warning.contains("|CCL_WARN|"), "{warning}");
+        assert!(warning.contains(&format!("lines of {width} bytes do not arrive whole")), "{warning}");
+    }
+}
+
+fn widths(test: &str, n: usize) {
+    for (delivered, granule, given_up) in [(8, 8, &[64, 16][..]), (16, 16, &[64]), (64, 64, &[]), (0, 64, &[])] {
+        check(group(test, n, delivered), joins_and_reduces, granule, given_up);
+    }
+}
+
+#[test]
+fn two_ranks_take_lines_that_arrive_whole() {
+    widths("two_ranks_take_lines_that_arrive_whole", 2);
+}
+
+#[test]
+fn three_ranks_take_lines_that_arrive_whole() {
+    widths("three_ranks_take_lines_that_arrive_whole", 3);
+}
+
+/// One rank whose stores are torn is enough for all.
+#[test]
+fn one_rank_that_tears_narrows_the_lines_of_all() {
+    let body = |rank: Rank| {
+        if rank.rank != 1 {
+            // SAFETY: nothing else runs in this process yet that would read the environment.
+            unsafe { std::env::set_var(DELIVERED, "0") };
+        }
+        joins_and_reduces(rank);
+    };
+    check(group("one_rank_that_tears_narrows_the_lines_of_all", 3, 8), body, 8, &[64, 16]);
+}
+
+#[test]
+fn a_width_that_was_asked_for_is_taken_as_it_is() {
+    for width in [64, 16] {
+        let group = group("a_width_that_was_asked_for_is_taken_as_it_is", 2, 8).env("CCLX_GRANULE", width);
+        check(group, |rank| drop(join(&rank)), width, &[]);
+    }
+}
+
+/// The state that the litmus test leaves behind is gone: the first calls find tags and staging memory as if new.
+#[test]
+fn default_staging_narrows_too() {
+    let group = Group::new("default_staging_narrows_too", 2).env("CCLX_DEVICE", "soft").env(DELIVERED, 8);
+    check(group, joins_and_reduces, 8, &[64, 16]);
+}
