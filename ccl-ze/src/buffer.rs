@@ -96,7 +96,7 @@ impl<T: Element> Buffer<T> {
         }
         let after = used.as_ref().map(|event| event.handle);
         // SAFETY: by the contract, and the stream is waited for; the event is held meanwhile.
-        unsafe { stream.copy(to, from, bytes, after.as_slice())? };
+        unsafe { stream.append_copy(to, from, bytes, after.as_slice())? };
         stream.synchronize()
     }
 

@@ -46,6 +46,11 @@ impl Chain {
         Chain { last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0 }
     }
 
+    /// The event of the collective that was issued last.
+    pub(crate) fn last(&self) -> Option<Arc<EventSlot>> {
+        self.last.as_ref().map(|last| last.event.clone())
+    }
+
     /// What a collective on `stream` must wait for: nothing if the one before is on the same stream or has finished.
     pub(crate) fn predecessor(&self, stream: u64, finished: &Finished) -> Option<Arc<EventSlot>> {
         let last = self.last.as_ref()?;

@@ -29,8 +29,8 @@ const PROBE_LIMIT: Duration = Duration::from_millis(300);
 /// How many events a call waits for without an allocation.
 const FEW_WAITS: usize = 16;
 
-/// Calls of the litmus test.
-const LITMUS_CALLS: usize = 8;
+/// Calls of the litmus test. A link that tears lines shows it in a few calls of a hundred.
+const LITMUS_CALLS: usize = 128;
 
 /// A device, as `ccl-core` sees it.
 pub(crate) struct ZeDevice {
@@ -168,6 +168,17 @@ impl ZeEndpoint {
         self.fill(self.staging.address(), 0, self.bytes)
     }
 
+    /// Waits for what other communicators have issued on the device: whoever meets the other ranks in the litmus test
+    /// must be able to begin at once, since they wait for lines in the meantime.
+    fn await_others(&self) -> Result<()> {
+        let last = self.gpu.chain.lock().last();
+        if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) || last.is_none_or(|last| last.wait_at_end()) {
+            return Ok(());
+        }
+        let what = format!("a collective of another communicator on device {} does not end", self.gpu.index());
+        Err(Error::Timeout { after: self.gpu.patience, what })
+    }
+
     fn next_address(&self) -> Result<*mut c_void> {
         self.next
             .as_ref()
@@ -252,6 +263,7 @@ impl Endpoint for ZeEndpoint {
 
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
         self.form = Some(form);
+        self.await_others()?;
         self.clear_staging()?;
         self.fill(self.host.memory.address, 0, size_of::<HostBlock>())?;
         let state = CommState {

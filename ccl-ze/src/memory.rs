@@ -4,7 +4,7 @@ use crate::api::{ze, ze_optional};
 use crate::gpu::Gpu;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -212,6 +212,9 @@ impl Drop for Imported {
     }
 }
 
+/// Seals that fix the size of shared memory.
+const SIZE_SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+
 /// Host memory that processes share: a memfd, mapped here and made known to the driver.
 pub(crate) struct SharedHost {
     gpu: Arc<Gpu>,
@@ -229,13 +232,23 @@ impl SharedHost {
     /// A descriptor of new memory, zeroed. A memfd has no name to leak and needs no /dev/shm.
     pub(crate) fn create(bytes: usize) -> Result<OwnedFd> {
         let failed = |e| Error::system(format!("{bytes} bytes of shared host memory"), e);
-        let memory = memfd_create(c"cclx-staging", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let memory = memfd_create(c"cclx-staging", flags).map_err(failed)?;
         nix::unistd::ftruncate(&memory, bytes as i64).map_err(failed)?;
+        // Whoever maps it can rely on its size.
+        fcntl(&memory, FcntlArg::F_ADD_SEALS(SIZE_SEALS)).map_err(failed)?;
         Ok(memory)
     }
 
     pub(crate) fn map(gpu: &Arc<Gpu>, memory: BorrowedFd<'_>, bytes: usize) -> Result<SharedHost> {
         let length = NonZeroUsize::new(bytes).ok_or_else(|| Error::Internal("no staging memory".into()))?;
+        let failed = |e| Error::system("a peer's shared host memory", e);
+        let seals = fcntl(memory, FcntlArg::F_GET_SEALS).map_err(failed)?;
+        let size = nix::sys::stat::fstat(memory).map_err(failed)?.st_size;
+        if !SealFlag::from_bits_retain(seals).contains(SIZE_SEALS) || size != bytes as i64 {
+            // Memory that could shrink would end this process by a signal.
+            return Err(Error::Internal(format!("shared host memory of {size} bytes, not sealed {bytes} ones")));
+        }
         // SAFETY: a new mapping at an address that the kernel chooses.
         let address = unsafe {
             mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, memory.as_fd(), 0)

@@ -114,6 +114,24 @@ impl Stream {
         bytes: usize,
         after: &[ze_event_handle_t],
     ) -> Result<()> {
+        if !after.is_empty() {
+            self.mark_foreign();
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.append_copy(to, from, bytes, after) }
+    }
+
+    /// The same where whoever calls knows whether the events come.
+    ///
+    /// # Safety
+    /// As for [`Stream::copy`].
+    pub(crate) unsafe fn append_copy(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: usize,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
         let _guard = self.lock.lock();
         let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
         let wait_list = after.as_ptr().cast_mut();
@@ -126,6 +144,9 @@ impl Stream {
     /// # Safety
     /// The range must be valid until the stream has done this, and the events live.
     pub unsafe fn fill(&self, to: *mut c_void, byte: u8, bytes: usize, after: &[ze_event_handle_t]) -> Result<()> {
+        if !after.is_empty() {
+            self.mark_foreign();
+        }
         let _guard = self.lock.lock();
         let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
         let (pattern, wait_list) = ((&raw const byte).cast(), after.as_ptr().cast_mut());

@@ -164,8 +164,12 @@ fn what_a_call_waits_on_outlives_its_communicator() {
 /// A stream of the one is good for the other only if both know the device's collectives as one chain.
 fn share_a_device(choices: [DeviceChoice; 2]) {
     let n = 2;
-    let [first, second] =
-        choices.map(|device| Config { device, staging_tiles: 16, timeout: Duration::from_secs(5), ..Config::default() });
+    let [first, second] = choices.map(|device| Config {
+        device,
+        staging_tiles: 16,
+        timeout: Duration::from_secs(5),
+        ..Config::default()
+    });
     let meshes = Mutex::new(bootstrap::local(n).unwrap().into_iter().map(Some).collect::<Vec<_>>());
     local::ranks(n, &first, &StartState::default(), |comm| {
         let rank = comm.rank();

@@ -1,12 +1,16 @@
 //! The litmus test at init: lines are as wide as they arrive whole, unless a width was asked for.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+mod waits_gate;
+
 use ccl_core::DataType::{Bfloat16, Float32};
 use ccl_core::config::Config;
+use ccl_core::{ReduceOp, bootstrap};
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
 use ccl_tests::data::word;
 use ccl_tests::{Group, Rank, soft};
 use std::time::Duration;
+use waits_gate::Gate;
 use ze_soft::ext;
 
 /// Bytes that arrive as one; 0, stores are not late.
@@ -101,9 +105,37 @@ fn a_width_that_was_asked_for_is_taken_as_it_is() {
     }
 }
 
-/// The state that the litmus test leaves behind is gone: the first calls find tags and staging memory as if new.
+/// Staging memory as large as it is by default: few of its lines are in use at a time.
 #[test]
 fn default_staging_narrows_too() {
     let group = Group::new("default_staging_narrows_too", 2).env("CCLX_DEVICE", "soft").env(DELIVERED, 8);
     check(group, joins_and_reduces, 8, &[64, 16]);
+}
+
+/// Longer than a rank waits for a line in the litmus test.
+const BUSY: Duration = Duration::from_secs(12);
+
+/// A rank whose device is busy with another communicator is late; that is no torn line.
+#[test]
+fn a_busy_device_does_not_narrow_the_lines() {
+    let body = |rank: Rank| {
+        if rank.rank != 0 {
+            return joins_and_reduces(rank);
+        }
+        let mesh = bootstrap::local(1).unwrap().remove(0);
+        let solo = rank.builder().device(0).init_local(mesh).unwrap();
+        let stream = solo.stream(0).unwrap();
+        let gate = Gate::new(&stream);
+        gate.hold(&stream);
+        let mut buffer = solo.alloc::<f32>(100).unwrap();
+        let done = solo.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap();
+        std::thread::spawn(move || {
+            std::thread::sleep(BUSY);
+            gate.open();
+        });
+        joins_and_reduces(rank);
+        assert_eq!(done.wait_for(Duration::ZERO), Ok(true));
+    };
+    let group = group("a_busy_device_does_not_narrow_the_lines", 2, 0);
+    check(group, body, 64, &[]);
 }

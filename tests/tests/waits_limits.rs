@@ -5,8 +5,8 @@
 use ccl_core::config::Config;
 use ccl_core::{Error, bootstrap};
 use ccl_tests::Group;
-use ccl_tests::local::{Peer, sum};
 use ccl_tests::data;
+use ccl_tests::local::{Peer, sum};
 use ccl_ze::Communicator;
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,8 @@
 //!
 //! Devices are this machine's processor seen several times over: their memory is memfds, so that other processes
 //! can map it through Level Zero's IPC calls; their queues are executors in this process; their kernels are native
-//! functions that a program registers through [`ext`], or SPIR-V that an OpenCL runtime executes. Linked in, a program gets at the functions with [`resolve`];
-//! the package `ze-soft-loader` builds the same driver as a shared library for the Level Zero loader.
+//! functions that a program registers through [`ext`], or SPIR-V that an OpenCL runtime executes. Linked in, a program
+//! gets at the functions with [`resolve`]; the package `ze-soft-loader` builds the same driver as a shared library for the Level Zero loader.
 
 #![allow(
     non_snake_case,
