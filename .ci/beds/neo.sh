@@ -12,8 +12,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
-# shellcheck source=../kernels/sid.sh
-source "$here/../kernels/sid.sh"
+# shellcheck source=sid.sh
+source "$here/sid.sh"
 
 bed=$repo/.beds/neo
 # The suite rolls: what is older than this was never tried.

@@ -11,8 +11,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
-# shellcheck source=../kernels/sid.sh
-source "$here/../kernels/sid.sh"
+# shellcheck source=sid.sh
+source "$here/sid.sh"
 
 bed=$repo/.beds/ocloc
 program=$bed/ocloc

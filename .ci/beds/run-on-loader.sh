@@ -7,7 +7,8 @@
 #           of which the events checker of loader 1.32 knows nothing
 # Fails if the program fails, if the layer found anything in any of its processes, or if it can't be shown that the
 # layer was on in at least one. Environment: BED_DRIVER (a driver to use instead of building ours), BED_TIMEOUT
-# (seconds, default 300), BED_KEEP (a folder that receives the layer's output).
+# (seconds, default 300), BED_KEEP (a folder that receives the layer's output), BED_PRELOAD (a library that the program
+# needs preloaded).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -58,7 +59,7 @@ status=0
 env "${layer[@]}" \
     ZEL_ENABLE_LOADER_LOGGING=1 ZEL_LOADER_LOGGING_LEVEL=trace \
     ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE=loader \
-    BED_FINDINGS="$findings" LD_PRELOAD="$SCRATCH/capture.so" \
+    BED_FINDINGS="$findings" LD_PRELOAD="$SCRATCH/capture.so${BED_PRELOAD:+:$BED_PRELOAD}" \
     timeout -k 10 "${BED_TIMEOUT:-300}" "$program" "$@" </dev/null || status=$?
 
 "$here/findings.sh" "$mode" "$findings" || {

@@ -86,7 +86,7 @@ impl Device for ZeDevice {
             endpoint.fill(endpoint.staging.address(), 0xFF, bytes)?;
         }
         endpoint.clear_staging()?;
-        endpoint.fill(endpoint.host.memory.address, 0, size_of::<HostBlock>())?;
+        endpoint.host.clear();
         Ok(endpoint)
     }
 }
@@ -265,7 +265,7 @@ impl Endpoint for ZeEndpoint {
         self.form = Some(form);
         self.await_others()?;
         self.clear_staging()?;
-        self.fill(self.host.memory.address, 0, size_of::<HostBlock>())?;
+        self.host.clear();
         let state = CommState {
             // A processor that plays a device turns faster than one.
             spins_per_ms: if self.gpu.api.software { 1 << 20 } else { 0 },
@@ -474,6 +474,12 @@ struct HostWords {
 impl HostWords {
     fn block(&self) -> *mut HostBlock {
         self.memory.address.cast()
+    }
+
+    /// No collective is under way. By the host: the watch reads these words whether a device has written them or not.
+    fn clear(&self) {
+        // SAFETY: host memory of this size that nobody else accesses now.
+        unsafe { std::ptr::write_bytes(self.block(), 0, 1) };
     }
 
     fn word(&self, word: *mut u32) -> &AtomicU32 {

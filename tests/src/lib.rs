@@ -9,6 +9,7 @@ pub mod group;
 pub mod local;
 pub mod neo;
 pub mod soft;
+pub mod spirv;
 pub mod syscalls;
 
 pub use group::{Group, Rank};

@@ -9,7 +9,6 @@ use ccl_tests::failure::stamp;
 use ccl_tests::group::Ended;
 use ccl_tests::local::sum;
 use ccl_tests::{Group, Rank};
-use ccl_ze::Completion;
 use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -36,6 +35,9 @@ enum Behind {
     Foreign,
 }
 
+/// Lets something go.
+type Part = Box<dyn FnOnce() + Send>;
+
 /// Rank 0's part: joins, queues a call that can't begin and waits for it. Then lets all go, or ends at once.
 fn waits(rank: &Rank, behind: Behind, lets_go: bool) {
     let comm = rank.communicator();
@@ -47,13 +49,13 @@ fn waits(rank: &Rank, behind: Behind, lets_go: bool) {
     comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap().wait().unwrap();
     // Of a stream of its own: the others must not count as the caller's for that.
     let gate = Gate::new(&apart);
-    let at = buffer.as_ptr().cast();
-    let after = |events: &[_]| -> Completion {
-        // SAFETY: the buffer is let go after the communicator, which waits for what may still use it; the gate stays.
-        unsafe { comm.all_reduce_raw(&sum(DataType::Float32, COUNT), at, at, &stream, events).unwrap() }
-    };
     let done = match behind {
-        Behind::After => after(&[gate.event()]),
+        Behind::After => {
+            assert!(!lets_go, "nothing but the completion keeps this buffer");
+            let at = buffer.as_ptr().cast();
+            // SAFETY: the process ends before the buffer goes; the gate stays.
+            unsafe { comm.all_reduce_raw(&sum(DataType::Float32, COUNT), at, at, &stream, &[gate.event()]).unwrap() }
+        }
         Behind::Held => {
             gate.hold(&stream);
             comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap()
@@ -64,7 +66,8 @@ fn waits(rank: &Rank, behind: Behind, lets_go: bool) {
             comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap()
         }
         Behind::Other => {
-            drop(after(&[gate.event()]));
+            gate.hold(&stream);
+            drop(comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap());
             comm.all_reduce_in_place(&mut second, ReduceOp::Sum, &other).unwrap()
         }
         Behind::Foreign => {
@@ -85,11 +88,12 @@ fn waits(rank: &Rank, behind: Behind, lets_go: bool) {
     }
     // At once, so that the test doesn't take the sum of the bounds.
     std::thread::scope(|scope| {
-        let drops: [(&str, Box<dyn FnOnce() + Send>); 4] = [
+        let drops: [(&str, Part); 5] = [
             ("communicator", Box::new(move || drop((done, comm)))),
             ("stream", Box::new(move || drop(stream))),
             ("other stream", Box::new(move || drop(other))),
-            ("buffers", Box::new(move || drop((buffer, second)))),
+            ("buffer", Box::new(move || drop(buffer))),
+            ("second buffer", Box::new(move || drop(second))),
         ];
         for (what, part) in drops {
             scope.spawn(move || {

@@ -226,9 +226,11 @@ fn ipc(page: &mut Page, report: &Report) {
         let needed = matches!(way.name.as_str(), "memfd" | "scm_rights");
         let value = match (&way.error, needed) {
             (None, true) => "works".into(),
-            (None, false) => "works (not needed)".into(),
+            (None, false) => "works".into(),
             (Some(error), true) => format!("refused: {error}"),
-            (Some(error), false) => format!("refused, which does not matter here: {error}"),
+            (Some(error), false) => format!(
+                "refused: descriptors are passed over sockets instead; an Intel driver that fetches them itself falls back to host memory ({error})"
+            ),
         };
         page.line(&way.name, value);
     }

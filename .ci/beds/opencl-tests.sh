@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# opencl-tests.sh
+# Executes SPIR-V on the processor, with the runtime of the bed that opencl.sh made: the tests of the software driver's
+# engine for it, then the ring as users get it between processes (tests/tests/spirv_*.rs), through the loader of the
+# bed that loader.sh made and its validation layer; kernels with a rule of the protocol broken must be noticed.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+# shellcheck source=../lib.sh
+source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
+cd "$repo"
+
+timed() { # WHAT COMMAND...
+    local what=$1 start=$SECONDS
+    shift
+    say "--- $what"
+    "$@"
+    say "$what: $((SECONDS - start)) s"
+}
+
+[[ -f .beds/opencl/env ]] || die "no OpenCL bed: run .ci/beds/opencl.sh first"
+kernels=$(built_program ze-soft test opencl_kernels)
+resident=$(built_program ze-soft test opencl_resident)
+ring=$(built_program ccl-tests test spirv_ring)
+failure=$(built_program ccl-tests test spirv_failure)
+mutants=$(built_program ccl-tests test spirv_mutants)
+[[ -n $kernels && -n $resident && -n $ring && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
+cargo build --quiet --release -p ze-soft-loader
+
+scratch_folder
+export BED_MUTANTS=$SCRATCH/mutants
+.ci/kernels/build.sh --mutants "$BED_MUTANTS"
+
+# shellcheck disable=SC1091
+source .beds/opencl/env
+export ZE_SOFT_ENGINE=opencl ZE_SOFT_OPENCL_CACHE=$repo/.beds/opencl/cache
+harness=(--ignored --test-threads=1)
+
+# With the driver that is linked in. These tests' children, which run one test of all, write where they do: .ci/run is
+# not to count those results.
+linked() { # PROGRAM [ARGUMENTS]
+    env LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 300 "$@" </dev/null |
+        sed -E '/[1-9][0-9]* filtered out/s/^test result:/result of a child:/'
+}
+
+on_loader() { # PROGRAM [ARGUMENTS]
+    BED_DRIVER=${CARGO_TARGET_DIR:-target}/release/libze_soft.so BED_PRELOAD=$OPENCL_PRELOAD BED_TIMEOUT=600 \
+        "$here/run-on-loader.sh" --mode params "$@"
+}
+
+# The runtime compiles the module for quarter of a minute, and each process would do so anew.
+fill_cache() {
+    local image pid pids=()
+    for image in '' flag_first frozen_base one_slot_fewer truncate; do
+        env ${image:+"BED_IMAGE=$image"} LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 300 \
+            "$mutants" --ignored --exact a_module_is_compiled </dev/null >"$SCRATCH/compiled-${image:-whole}" 2>&1 &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid" || {
+            cat "$SCRATCH"/compiled-* >&2
+            die "a module was not compiled"
+        }
+    done
+}
+
+timed 'compiling modules' fill_cache
+timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
+timed 'resident kernels' linked "$resident" "${harness[@]}"
+timed 'ring' on_loader "$ring" "${harness[@]}"
+timed 'failures' on_loader "$failure" "${harness[@]}"
+timed 'mutants' on_loader "$mutants" "${harness[@]}"

@@ -1,0 +1,89 @@
+//! NEGATIVE CONTROLS: kernels with a rule of the protocol broken, which execution must notice. The others, whose fault
+//! a processor hides, are those of `.ci/kernels/ocloc.sh`. Run by `.ci/beds/opencl-tests.sh`.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_core::DataType::Bfloat16;
+use ccl_core::comm::StartState;
+use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
+use ccl_tests::group::Running;
+use ccl_tests::{Rank, spirv};
+use std::time::Duration;
+
+const CALLS: usize = 12;
+/// Several turns of the work-group for each position, so that ranks stand at different lines.
+const COUNT: usize = 30_000;
+
+/// Runs alike calls to which rank 1 always comes late, and tells how many results are wrong.
+fn count_wrong(rank: Rank) {
+    let comm = spirv::communicator(&rank, StartState::default());
+    let (stream, other) = (comm.stream(0).unwrap(), comm.stream(1).unwrap());
+    let calls = [Call { dtype: Bfloat16, count: COUNT, route: Route::Apart }; CALLS];
+    let mut before = |_: usize| {
+        if rank.rank == 1 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let options = Options { seed: 17, overwrite: Overwrite::Never, before: &mut before };
+    match calls::run(&comm, &stream, &other, &calls, options) {
+        Ok(found) => {
+            assert!(found.inputs.is_empty() && found.stray == 0, "{found:?}");
+            rank.say(format_args!("wrong {}", found.wrong.len()));
+        }
+        // What a mutant does may also end in a deadlock, which the deadline bounds. It is no wrong result.
+        Err(error) => rank.say(format_args!("error {error}")),
+    }
+}
+
+/// Wrong results of all ranks.
+fn watch(running: Running) -> usize {
+    let mut wrong = 0;
+    for (rank, ended) in running.wait().into_iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        eprintln!("rank {rank}: wrong {:?}, error {:?}", ended.said("wrong"), ended.said("error"));
+        wrong += ended.said("wrong").iter().map(|wrong| wrong.parse::<usize>().unwrap()).sum::<usize>();
+    }
+    wrong
+}
+
+/// The same calls in the same line form with the kernel as it is and with the mutant.
+fn is_noticed(test: &str, mutant: &str, n: usize) {
+    let group = || {
+        let group = spirv::group(test, n).limit(Duration::from_secs(60));
+        group.env("CCLX_GRANULE", 16).env("CCLX_MAX_WIRES", 1).env("CCLX_TIMEOUT_MS", 10_000)
+    };
+    assert_eq!(group().run_with(count_wrong, watch), 0, "without a mutant");
+    let wrong = group().env(spirv::IMAGE, mutant).run_with(count_wrong, watch);
+    assert!(wrong > 0, "mutant {mutant} was not noticed");
+}
+
+/// Compiles the kernel or a mutant into the bed's cache, which else the first of the ranks would do.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_module_is_compiled() {
+    let compile = |rank: Rank| drop(spirv::communicator(&rank, StartState::default()));
+    spirv::group("a_module_is_compiled", 1).run(compile);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn flag_before_data() {
+    is_noticed("flag_before_data", "flag_first", 2);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn base_of_a_recording() {
+    is_noticed("base_of_a_recording", "frozen_base", 2);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn one_slot_fewer() {
+    is_noticed("one_slot_fewer", "one_slot_fewer", 2);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn truncation_for_rounding() {
+    is_noticed("truncation_for_rounding", "truncate", 2);
+}
