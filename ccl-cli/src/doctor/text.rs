@@ -225,8 +225,7 @@ fn ipc(page: &mut Page, report: &Report) {
     for way in &report.ipc.ways {
         let needed = matches!(way.name.as_str(), "memfd" | "scm_rights");
         let value = match (&way.error, needed) {
-            (None, true) => "works".into(),
-            (None, false) => "works".into(),
+            (None, _) => "works".into(),
             (Some(error), true) => format!("refused: {error}"),
             (Some(error), false) => format!(
                 "refused: descriptors are passed over sockets instead; an Intel driver that fetches them itself falls back to host memory ({error})"
