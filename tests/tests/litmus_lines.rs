@@ -117,29 +117,21 @@ fn default_staging_narrows_too() {
     check(group, joins_and_reduces, 8, &[64, 16]);
 }
 
-const BUSY: Duration = Duration::from_secs(3);
+/// Longer than a rank waits for a line in the litmus test.
+const BUSY: Duration = Duration::from_secs(12);
 
-/// What this process has computed for so far.
-fn computed() -> Duration {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap();
-    Duration::new(time.tv_sec() as u64, time.tv_nsec() as u32)
-}
-
-/// A rank whose device is busy with another communicator is late. Until it can begin, nobody begins the litmus test: its
-/// kernels would use up the time that they have for a line, and take a late rank for a torn line.
+/// A rank whose device is busy with another communicator is late; that is no torn line. Until it can begin, nobody begins
+/// the litmus test.
 #[test]
-fn a_busy_device_is_waited_for_before_the_test() {
+fn a_busy_device_does_not_narrow_the_lines() {
     let body = |rank: Rank| {
         if rank.rank != 0 {
-            let before = computed();
-            let comm = join(&rank);
-            let took = computed() - before;
-            assert!(took < BUSY / 2, "a kernel has waited for {took:?}");
-            return reduces(&comm);
+            return joins_and_reduces(rank);
         }
         let mesh = bootstrap::local(1).unwrap().remove(0);
         let solo = rank.builder().device(0).init_local(mesh).unwrap();
-        let stream = solo.stream(0).unwrap();
+        // Not the queue that init uses: what is held back there may hold all of it back.
+        let stream = solo.stream(1).unwrap();
         let gate = Gate::new(&stream);
         gate.hold(&stream);
         let mut buffer = solo.alloc::<f32>(100).unwrap();
@@ -152,6 +144,6 @@ fn a_busy_device_is_waited_for_before_the_test() {
         assert_eq!(done.wait_for(Duration::ZERO), Ok(true));
         reduces(&comm);
     };
-    let group = group("a_busy_device_is_waited_for_before_the_test", 2, 0);
+    let group = group("a_busy_device_does_not_narrow_the_lines", 2, 0);
     check(group, body, 64, &[]);
 }

@@ -10,6 +10,9 @@ use ccl_tests::local::{Peer, sum};
 use ccl_ze::Communicator;
 use std::time::{Duration, Instant};
 
+/// The longest time that CCLX_TIMEOUT_MS can say.
+const LONGEST: Duration = Duration::from_millis(u32::MAX as u64);
+
 /// What two ranks with this configuration, as threads, meet.
 fn form(config: &Config) -> Vec<Result<Communicator, Error>> {
     let meshes = bootstrap::local(2).unwrap();
@@ -30,7 +33,7 @@ fn what_is_out_of_range_is_refused_by_name() {
         ("CCLX_TIMEOUT_MS", Config { timeout: Duration::MAX, ..config() }),
         ("CCLX_TIMEOUT_MS", Config { timeout: Duration::from_millis(1 << 32), ..config() }),
         ("CCLX_TIMEOUT_MS", Config { timeout: Duration::ZERO, ..config() }),
-        ("CCLX_TIMEOUT_MS", Config { timeout: Duration::from_micros(999), ..config() }),
+        ("CCLX_TIMEOUT_MS", Config { timeout: LONGEST + Duration::from_nanos(1), ..config() }),
         ("CCL_KVS_CONNECTION_TIMEOUT", Config { connection_timeout: Duration::MAX, ..config() }),
         ("CCL_KVS_CONNECTION_TIMEOUT", Config { connection_timeout: Duration::ZERO, ..config() }),
         ("CCLX_STAGING_TILES", Config { staging_tiles: 0, ..config() }),
@@ -78,7 +81,9 @@ fn the_others_are_told() {
 fn the_ends_of_the_ranges_work() {
     let config = Config { staging_tiles: 4, ..Config::default() };
     let good = [
-        Config { timeout: Duration::from_millis(u32::MAX.into()), ..config.clone() },
+        Config { timeout: LONGEST, ..config.clone() },
+        // No whole number of seconds.
+        Config { connection_timeout: Duration::from_millis(2500), ..config.clone() },
         Config { connection_timeout: Duration::from_secs(u32::MAX.into()), ..config.clone() },
         Config { staging_tiles: 1, max_wires: 1, ..config.clone() },
         Config { local_rank: Some(0), local_world_size: Some(u16::MAX.into()), ..config },
