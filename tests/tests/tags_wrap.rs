@@ -175,8 +175,9 @@ fn flag_before_data_is_noticed() {
     process("flag_before_data_is_noticed").run(|_| {
         let config = Config { granule: 64, max_wires: 1, ..Config::default() };
         assert_eq!(mutated(2, &config, 0, 20, 8_000), [Ok(0), Ok(0)]);
-        let outcomes = mutated(2, &config, hooks::FLAG_FIRST, 20, 8_000);
-        assert!(is_noticed(&outcomes), "{outcomes:?}");
+        // A receiver that is late every time, on a busy machine, sees nothing: so more than once.
+        let noticed = (0..20).any(|_| is_noticed(&mutated(2, &config, hooks::FLAG_FIRST, 20, 8_000)));
+        assert!(noticed);
     });
 }
 
@@ -187,8 +188,9 @@ fn one_slot_fewer_is_noticed() {
         // A lost message is only noticed by the deadline.
         let config = Config { timeout: Duration::from_millis(2000), ..Config::default() };
         for n in [2, 3] {
-            let outcomes = mutated(n, &config, hooks::ONE_SLOT_FEWER, 400, 100_000);
-            assert!(is_noticed(&outcomes), "n {n}: {outcomes:?}");
+            // It takes a rank that is ahead of the next one.
+            let noticed = (0..5).any(|_| is_noticed(&mutated(n, &config, hooks::ONE_SLOT_FEWER, 400, 100_000)));
+            assert!(noticed, "n {n}");
         }
     });
 }

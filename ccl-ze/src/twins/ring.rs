@@ -275,7 +275,12 @@ impl<const D: usize> Ring<'_, D> {
                     if !hooks::on(self.hooks, hooks::FLAG_FIRST) {
                         line.put(payload, tag);
                     } else {
-                        line.put_flag_first(payload, tag, || (0..50).for_each(|_| std::hint::spin_loop()));
+                        // Long enough for a receiver that shares the processor to come in between.
+                        let between = || match i {
+                            0 => std::thread::sleep(std::time::Duration::from_micros(50)),
+                            _ => (0..50).for_each(|_| std::hint::spin_loop()),
+                        };
+                        line.put_flag_first(payload, tag, between);
                     }
                 }
                 self.waiter.notify();
