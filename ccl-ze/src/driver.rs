@@ -4,7 +4,11 @@ use crate::api::{Api, Via};
 use ccl_core::config::DeviceChoice;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
+use std::path::Path;
 use std::sync::Arc;
+
+/// Where the kernel shows graphics devices.
+const RENDER_NODES: &str = "/dev/dri";
 
 /// Finds the driver that `choice` asks for.
 pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
@@ -24,8 +28,13 @@ pub(crate) fn open(choice: DeviceChoice) -> Result<Arc<Api>> {
                 tracing::debug!("{error}; the software driver is used");
                 linked()
             }
-            Err(Unusable::Broken(error)) => {
+            // Only somebody with a GPU minds a loader that can't be used.
+            Err(Unusable::Broken(error)) if Path::new(RENDER_NODES).exists() => {
                 tracing::warn!("{error}; the software driver is used instead");
+                linked()
+            }
+            Err(Unusable::Broken(error)) => {
+                tracing::info!("{error}; the software driver is used instead");
                 linked()
             }
         },

@@ -25,6 +25,9 @@ pub(crate) const BUILD_FLAGS: &str = include_str!("../kernels/build.options").tr
 /// leave fewer of them resident.
 const GROUP_ITEMS: u32 = 256;
 
+/// Work-items that share the widest line.
+const LINE_ITEMS: u32 = 4;
+
 /// The kernels on one device.
 pub(crate) struct Module {
     // Fields are dropped in this order.
@@ -68,6 +71,13 @@ impl Module {
             }
         }
         let module = Module { rings, probe: kernel(PROBE)?, _handle: module };
+        if let Some(facts) = module.facts().find(|facts| most_items > 1 && !facts.group_size.is_multiple_of(LINE_ITEMS))
+        {
+            return Err(Error::NotImplemented(format!(
+                "a device on which groups of kernel {} have {} work-items: not a multiple of {LINE_ITEMS}",
+                facts.name, facts.group_size
+            )));
+        }
         for facts in module.facts().filter(|facts| facts.spilled != 0) {
             tracing::warn!(
                 "kernel {} needs {} bytes of memory a work-item for registers that did not fit: it will be slow",
