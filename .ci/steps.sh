@@ -84,7 +84,7 @@ test_on_loader() { # MODE PACKAGE KIND NAME [VARIABLE=VALUE...] [ARGUMENTS]
     program=$(built_program "$2" "$3" "$4")
     [[ -n $program ]] || die "cargo built no $3 $4 in package $2"
     shift 4
-    while [[ ${1:-} =~ ^[A-Z_]+= ]]; do
+    while [[ ${1:-} =~ ^[A-Z][A-Z0-9_]*= ]]; do
         export "${1?}"
         shift
     done
