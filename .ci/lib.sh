@@ -95,9 +95,20 @@ step() {
     fi
 }
 
+# Seconds that a whole run may take.
+TIME_LIMIT=${TIME_LIMIT:-2700}
+
 # The last line of a run, and its exit status.
 finish() {
     say "total: $((SECONDS / 60)) min $((SECONDS % 60)) s"
+    if ((SECONDS > TIME_LIMIT)); then
+        FAILED_STEPS+=("time: more than $((TIME_LIMIT / 60)) min")
+        FAILED=$((FAILED + 1))
+    fi
+    if ((PASSED == 0)); then
+        FAILED_STEPS+=('nothing was run')
+        FAILED=$((FAILED + 1))
+    fi
     ((${#FAILED_STEPS[@]} == 0)) || printf 'failed step: %s\n' "${FAILED_STEPS[@]}" >&2
     printf '%d passed, %d failed, %d skipped\n' "$PASSED" "$FAILED" "$SKIPPED"
     ((FAILED == 0))
