@@ -109,7 +109,8 @@ fn grids_of_four_to_eight_groups() {
     for granule in GRANULES {
         let group = spirv::group("grids_of_four_to_eight_groups", 2).env("CCLX_GRANULE", granule);
         group.env("CCLX_STAGING_TILES", 16).run(|rank| {
-            let comm = spirv::communicator(&rank, StartState::default());
+            // Few tags, so that the range is also begun anew by calls of several work-groups.
+            let comm = spirv::communicator(&rank, StartState { tag_limit: 40, ..StartState::default() });
             let routes = [Route::Apart, Route::InPlace, Route::Shared];
             // 4 wires from 128 KiB on, 8 from 512 KiB on.
             let bytes = |i: usize| [140_000, 3_000, 540_000, 70_000, 140_000][i % 5];
@@ -117,7 +118,7 @@ fn grids_of_four_to_eight_groups() {
                 let dtype = DTYPES[i % 3];
                 Call { dtype, count: bytes(i) / dtype.size() + i, route: routes[i / 3 % 3] }
             };
-            let calls: Vec<_> = (0..30).map(call).collect();
+            let calls: Vec<_> = (0..CALLS).map(call).collect();
             let (wires, rounds) = extent(&comm, &calls);
             assert!(wires == 8 && rounds >= 4, "{wires} wires, {rounds} rounds at most");
             verify(&rank, &comm, &calls, 40);
