@@ -95,6 +95,16 @@ step() {
     fi
 }
 
+# A copy of a program that names a bed's own dynamic linker, so that one which starts itself again stays in the bed.
+bed_copy() { # BINARY LINKER LIBRARIES; prints the copy's path
+    local copy
+    copy=$SCRATCH/$(basename "$1")
+    # Chained: a substitution doesn't stop at the first failure by itself.
+    cp "$1" "$copy" &&
+        patchelf --set-interpreter "$2" --set-rpath "$3" --force-rpath "$copy" &&
+        printf '%s\n' "$copy"
+}
+
 # Seconds that a whole run may take.
 TIME_LIMIT=${TIME_LIMIT:-2700}
 

@@ -42,10 +42,7 @@ findings=${BED_KEEP:-$SCRATCH/findings}
 mkdir -p "$findings"
 rm -f "$findings"/*.{log,stderr}
 
-# A copy that names the newer dynamic linker itself, so that a program which starts itself again stays in the bed.
-program=$SCRATCH/$(basename "$binary")
-cp "$binary" "$program"
-patchelf --set-interpreter "$LOADER_LD_SO" --set-rpath "$LOADER_LIBDIR" --force-rpath "$program"
+program=$(bed_copy "$binary" "$LOADER_LD_SO" "$LOADER_LIBDIR")
 cc -shared -fPIC -O1 -Wall -Werror -o "$SCRATCH/capture.so" "$here/capture.c"
 
 layer=(ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1)

@@ -50,10 +50,7 @@ findings=${BED_KEEP:-$SCRATCH/findings}
 mkdir -p "$findings"
 rm -f "$findings"/*.{log,stderr}
 
-# A copy that names the newer dynamic linker itself, so that a program which starts itself again stays in the bed.
-program=$SCRATCH/$(basename "$binary")
-cp "$binary" "$program"
-patchelf --set-interpreter "$NEO_LD_SO" --set-rpath "$NEO_LIBDIR" --force-rpath "$program"
+program=$(bed_copy "$binary" "$NEO_LD_SO" "$NEO_LIBDIR")
 
 layer=(ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1)
 layer+=(ZEL_ENABLE_LOADER_LOGGING=1 ZEL_LOADER_LOGGING_LEVEL=trace)

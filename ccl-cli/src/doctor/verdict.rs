@@ -5,7 +5,7 @@ use super::ipc::WAYS;
 use super::report::{PairResult, Problem, Report, Verdict};
 use super::settings::State;
 use ccl_core::config::DeviceChoice;
-use ccl_ze::inspect::{DriverReport, LoaderState, Route};
+use ccl_ze::inspect::{LoaderState, Route};
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
@@ -262,16 +262,12 @@ fn reason(report: &Report, software: bool) -> String {
         return "the loader offers the software driver, which is preferred to the one that is linked in.".into();
     }
     let loader = &report.loader.report;
-    let intel = |driver: &DriverReport| driver.devices.iter().any(|device| device.vendor_id == INTEL);
     match loader.state {
         LoaderState::Absent => "there is no Level Zero loader on this machine.".into(),
         LoaderState::Unusable => format!(
             "the Level Zero loader{} can't be used.",
             loader.path.as_ref().map(|path| format!(" {path}")).unwrap_or_default()
         ),
-        LoaderState::Found if report.drivers.iter().any(intel) => {
-            "there is an Intel GPU, but this build has no kernels for it.".into()
-        }
         LoaderState::Found if report.drivers.iter().any(|driver| driver.route == Route::Loader) => {
             "the Level Zero loader offers no driver that this build has kernels for.".into()
         }
