@@ -1,6 +1,7 @@
 //! Native twins: the device kernels as Rust functions, which the software driver runs.
 
 mod add;
+mod call;
 mod fp;
 mod ring;
 #[doc(hidden)]

@@ -4,17 +4,16 @@
 //! on one another, and it keeps a small machine from needing a thread per wire.
 
 use super::add::AddFn;
+use super::call::{self, Call, Failure, Frame};
 use super::trace;
-use super::wait::{GaveUp, Waiter};
+use super::wait::GaveUp;
 use crate::hooks;
 use ccl_core::plan::geometry::{Block, Blocks, Geometry};
 use ccl_core::plan::ring::Step;
 use ccl_core::protocol::{
-    BLOCK_WORDS, CommState, FAILED_FILL, Fault, HostBlock, LineForm, STAGING_HEAD_BYTES, StagingHead, TILE_BLOCKS,
-    TILE_WORDS, sent_chunk, slots, tag, tag_span,
+    BLOCK_WORDS, CommState, HostBlock, LineForm, STAGING_HEAD_BYTES, TILE_BLOCKS, TILE_WORDS, sent_chunk, slots,
 };
 use ccl_core::slot::Line;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The kernel's arguments, in order.
 #[derive(Clone, Copy, Debug)]
@@ -34,24 +33,14 @@ pub(super) struct Args {
     pub(super) slot_tiles: u32,
 }
 
-/// Where a step failed.
-struct Failure {
-    gave_up: GaveUp,
-    wire: usize,
-    step: usize,
-    round: u32,
-    expected: u32,
-}
-
 /// One launch.
 struct Ring<'a, const D: usize> {
     args: &'a Args,
+    call: &'a Call<'a>,
     geometry: Geometry,
     size: usize,
     add: AddFn,
-    waiter: Waiter<'a>,
     wires: usize,
-    hooks: u32,
 }
 
 /// Runs the kernel: `D` is the line's payload in words.
@@ -61,103 +50,27 @@ struct Ring<'a, const D: usize> {
 /// memory of the agreed size, the next rank's mapped.
 pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, add: AddFn) {
     let size = geometry.elem();
-    // Not a reference yet: should another collective run at the same time, the rest of the state is its own.
-    // SAFETY: only the address of the words is computed.
-    let busy = unsafe { (&raw mut (*args.state).busy).cast::<u32>() };
-    // SAFETY: a word that is set before the first collective only.
-    let hooks = unsafe { (*args.state).hooks };
-    // SAFETY: `wires` is at most `MAX_WIRES`, the number of these words, which are only accessed as atomics.
-    let busy = |wire: usize| unsafe { AtomicU32::from_ptr(busy.add(wire)) };
-    let taken = (0..wires).filter(|&wire| busy(wire).swap(1, Ordering::AcqRel) != 0).count();
-    if taken > 0 && !hooks::on(hooks, hooks::IGNORE_BUSY) {
-        let gave_up = GaveUp { fault: Fault::Overlap, seen: taken as u32 };
-        // The busy words and the counters are the other collective's.
-        // SAFETY: passed on.
-        unsafe { fail(args, size, &Failure { gave_up, wire: 0, step: 0, round: 0, expected: 0 }) };
-        return;
-    }
-    let state = args.state;
-    // SAFETY: the busy words say that no other collective of this communicator runs, so nobody else looks at these.
-    let (calls, base, limit, wraps) = unsafe { ((*state).calls, (*state).base, (*state).tag_limit, (*state).wraps) };
-    // SAFETY: a word that any kernel may set; accessed as an atomic only.
-    let poisoned = unsafe { AtomicU32::from_ptr(&raw mut (*state).poisoned) };
-    // SAFETY: the host block lives as long as the communicator; its words are accessed as atomics while kernels run.
-    let (entered, done) = unsafe {
-        (AtomicU64::from_ptr(&raw mut (*args.host).entered), AtomicU64::from_ptr(&raw mut (*args.host).done))
+    let frame = Frame {
+        state: args.state,
+        host: args.host,
+        inbox: args.inbox,
+        outbox: args.outbox,
+        rank: args.rank as usize,
+        n: args.n as usize,
+        wires,
+        rounds: args.rounds,
+        output: args.recv,
+        output_bytes: args.count as usize * size,
+        granule: size_of::<Line<D>>(),
+        flag_bytes: slots(args.n as usize) * args.slot_tiles as usize * Ring::<D>::TILE_BYTES,
     };
-    let call = calls + 1;
-    entered.store(call, Ordering::Release);
-
-    let span = tag_span(base, args.rounds, limit);
-    // A mutation: what a kernel would do whose base comes from an argument that a recording froze.
-    let base = if !hooks::on(hooks, hooks::FROZEN_BASE) { span.base } else { 0 };
-    // SAFETY: the pointers are the communicator's.
-    let waiter = unsafe { Waiter::new(args.state, args.host, args.inbox.cast(), args.outbox.cast()) };
-    let mut ring = Ring::<D> { args, geometry, size: geometry.elem(), add, waiter, wires, hooks };
-    if poisoned.load(Ordering::Relaxed) != 0 {
-        // SAFETY: the output is the launch's.
-        unsafe { fill_failed(args, size) };
-    } else {
-        let mut outcome = Ok(());
-        if span.wraps && !hooks::on(hooks, hooks::NO_CLEARING) {
-            // SAFETY: by this function's contract.
-            outcome = unsafe { ring.clear(wraps + 1) };
-        }
-        for round in 0..args.rounds {
-            if outcome.is_ok() {
-                // SAFETY: by this function's contract.
-                outcome = unsafe { ring.round(round, tag(base, round)) };
-            }
-        }
-        if let Err(failure) = outcome {
-            // SAFETY: passed on.
-            unsafe { fail(args, size, &failure) };
-        }
-    }
-    // The last work-group to leave.
-    // SAFETY: as where they were read.
-    unsafe {
-        (*state).base = span.next;
-        (*state).wraps = wraps + u32::from(span.wraps);
-        (*state).calls = call;
-    }
-    for wire in 0..wires {
-        busy(wire).store(0, Ordering::Release);
-    }
-    done.store(call, Ordering::Release);
-}
-
-/// Poisons the communicator, says why, and makes the output unmistakable.
-unsafe fn fail(args: &Args, size: usize, failure: &Failure) {
-    let code = failure.gave_up.fault as u32;
-    // SAFETY: state and host block are the communicator's; the poison is sticky and the same word for whoever writes it;
-    // the fault word is written last and only once.
-    unsafe {
-        AtomicU32::from_ptr(&raw mut (*args.state).poisoned).store(code, Ordering::Relaxed);
-        let host = args.host;
-        let call = AtomicU64::from_ptr(&raw mut (*host).entered).load(Ordering::Relaxed).max(1);
-        // Whoever sets the number of the failed call, which is 0 before, writes the rest.
-        let claim = AtomicU64::from_ptr(&raw mut (*host).call);
-        if claim.compare_exchange(0, call, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            for (word, value) in [
-                (&raw mut (*host).wire, failure.wire as u32),
-                (&raw mut (*host).step, failure.step as u32),
-                (&raw mut (*host).round, failure.round),
-                (&raw mut (*host).expected, failure.expected),
-                (&raw mut (*host).seen, failure.gave_up.seen),
-            ] {
-                AtomicU32::from_ptr(word).store(value, Ordering::Relaxed);
-            }
-            AtomicU32::from_ptr(&raw mut (*host).fault).store(code, Ordering::Release);
-        }
-        fill_failed(args, size);
-    }
-}
-
-/// Zeros would be plausible; 0xFF is NaN in every float type.
-unsafe fn fill_failed(args: &Args, size: usize) {
-    // SAFETY: the output holds `count` elements.
-    unsafe { args.recv.write_bytes(FAILED_FILL, args.count as usize * size) };
+    let rounds = |call: &Call<'_>| {
+        let ring = Ring::<D> { args, call, geometry, size, add, wires };
+        // SAFETY: by this function's contract.
+        (0..args.rounds).try_for_each(|round| unsafe { ring.round(round, call.tag(round)) })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { call::run(&frame, rounds) };
 }
 
 /// The blocks of a tile, in the order of the wire's stream.
@@ -183,7 +96,7 @@ impl<const D: usize> Ring<'_, D> {
 
     /// Slot `slot`'s part of `wire`, in a staging memory.
     fn lines(&self, staging: *mut u8, slot: usize, wire: usize) -> *const Line<D> {
-        let slot = if !hooks::on(self.hooks, hooks::ONE_SLOT_FEWER) {
+        let slot = if !hooks::on(self.call.hooks, hooks::ONE_SLOT_FEWER) {
             slot
         } else {
             slot % (slots(self.args.n as usize) - 1).max(1)
@@ -193,7 +106,7 @@ impl<const D: usize> Ring<'_, D> {
     }
 
     /// All positions of one round, all wires in each.
-    unsafe fn round(&mut self, round: u32, tag: u32) -> Result<(), Failure> {
+    unsafe fn round(&self, round: u32, tag: u32) -> Result<(), Failure> {
         let (n, rank) = (self.args.n as usize, self.args.rank as usize);
         let last = slots(n);
         for position in 0..=last {
@@ -226,7 +139,7 @@ impl<const D: usize> Ring<'_, D> {
                     round,
                     expected: tag,
                 })?;
-                if hooks::on(self.hooks, hooks::TRACE) {
+                if hooks::on(self.call.hooks, hooks::TRACE) {
                     trace::record(rank, step);
                 }
             }
@@ -235,7 +148,7 @@ impl<const D: usize> Ring<'_, D> {
     }
 
     /// One wire's share of a chunk in one round: tile by tile, receive, reduce, store, send.
-    unsafe fn segment(&mut self, step: &mut Step, tag: u32) -> Result<(), GaveUp> {
+    unsafe fn segment(&self, step: &mut Step, tag: u32) -> Result<(), GaveUp> {
         let position = step.position as usize;
         let wire = step.wire as usize;
         // At position 0 nothing is received, and the line is not looked at.
@@ -253,7 +166,7 @@ impl<const D: usize> Ring<'_, D> {
                 for (i, payload) in words.as_chunks_mut::<D>().0[..lines].iter_mut().enumerate() {
                     // SAFETY: the plan keeps a slot's lines inside the staging memory.
                     let line = unsafe { &*incoming.add(line + i) };
-                    self.waiter.until(|| line.flag(), tag)?;
+                    self.call.waiter.until(|| line.flag(), tag)?;
                     *payload = line.take();
                 }
                 if step.reduce {
@@ -272,7 +185,7 @@ impl<const D: usize> Ring<'_, D> {
                 for (i, payload) in words.as_chunks::<D>().0[..lines].iter().enumerate() {
                     // SAFETY: as above, in the next rank's staging memory.
                     let line = unsafe { &*outgoing.add(line + i) };
-                    if !hooks::on(self.hooks, hooks::FLAG_FIRST) {
+                    if !hooks::on(self.call.hooks, hooks::FLAG_FIRST) {
                         line.put(payload, tag);
                     } else {
                         // Long enough for a receiver that shares the processor to come in between.
@@ -283,7 +196,7 @@ impl<const D: usize> Ring<'_, D> {
                         line.put_flag_first(payload, tag, between);
                     }
                 }
-                self.waiter.notify();
+                self.call.waiter.notify();
             }
             line += lines;
         }
@@ -324,63 +237,6 @@ impl<const D: usize> Ring<'_, D> {
                 std::ptr::copy_nonoverlapping(words.as_ptr().cast(), to, block.elements as usize * self.size);
             }
         }
-    }
-
-    /// Starts the tag range anew: barrier, clear own flags, barrier.
-    unsafe fn clear(&mut self, number: u32) -> Result<(), Failure> {
-        for barrier in 0..2 {
-            for wire in 0..self.wires {
-                // SAFETY: by the contract of `run`.
-                unsafe { self.barrier(wire, barrier, number) }.map_err(|gave_up| Failure {
-                    gave_up,
-                    wire,
-                    step: barrier,
-                    round: 0,
-                    expected: number,
-                })?;
-            }
-            if barrier == 0 {
-                // One thread plays all work-groups: their shares and the remainder are the whole of the slots.
-                let lines = slots(self.args.n as usize) * self.args.slot_tiles as usize * Self::LINES_PER_TILE;
-                let first: *const Line<D> = self.args.inbox.wrapping_add(STAGING_HEAD_BYTES).cast();
-                for line in 0..lines {
-                    // SAFETY: inside the staging memory.
-                    unsafe { &*first.add(line) }.clear();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A token goes round twice: when it is back at rank 0 all have come, then it lets them go.
-    unsafe fn barrier(&self, wire: usize, barrier: usize, number: u32) -> Result<(), GaveUp> {
-        let flag = |staging: *mut u8, lap: usize| {
-            let head = staging.cast::<StagingHead>();
-            // SAFETY: the head is part of the staging memory; the barrier words are only accessed as atomics.
-            unsafe { AtomicU32::from_ptr((&raw mut (*head).barrier).cast::<u32>().add(wire * 16 + barrier * 2 + lap)) }
-        };
-        let wait = |lap| {
-            let word = flag(self.args.inbox, lap);
-            self.waiter.until(|| word.load(Ordering::Acquire), number)
-        };
-        let pass = |lap| {
-            flag(self.args.outbox, lap).store(number, Ordering::Release);
-            self.waiter.notify();
-        };
-        let (rank, n) = (self.args.rank, self.args.n);
-        if rank == 0 {
-            pass(0);
-            wait(0)?;
-            pass(1);
-            return Ok(());
-        }
-        wait(0)?;
-        pass(0);
-        wait(1)?;
-        if rank + 1 < n {
-            pass(1);
-        }
-        Ok(())
     }
 }
 
