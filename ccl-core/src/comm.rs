@@ -3,10 +3,10 @@
 use crate::config::Config;
 use crate::device::{Completion as _, Device, Endpoint, Io, Place};
 use crate::error::{Error, Result};
-use crate::mesh::Mesh;
+use crate::mesh::{Delivery, Mesh, Parcel};
 use crate::plan::cache::PlanCache;
 use crate::plan::{self, Agreed, Plan, Request};
-use crate::protocol::{CommState, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT, staging_bytes};
+use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT, staging_bytes};
 use crate::topology::{self, Hello};
 use crate::types::{DataType, Order, ReduceOp};
 use crate::watch::{Alarm, Call, CallKind, Status, Watch, WatchOptions};
@@ -188,7 +188,7 @@ impl<D: Device> Communicator<D> {
         let hellos: Vec<Hello> =
             mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
         let mut agreed = topology::agree(&hellos, config)?;
-        let reaches = n == 1 || device.reaches(&hellos[(rank + 1) % n].device);
+        let reaches = hellos.iter().enumerate().all(|(peer, hello)| peer == rank || device.reaches(&hello.device));
         let reaches = gather_flags(mesh, reaches, "P2P access")?;
         let mut place = topology::place(&reaches, config);
         let cores = std::thread::available_parallelism().map_or(1, |c| c.get());
@@ -344,11 +344,10 @@ fn connect<D: Device>(device: &D, mesh: &Mesh, agreed: &Agreed, place: &mut Plac
         opened = open(device, mesh, *place, bytes);
     }
     let (endpoint, shown) = opened?;
-    if let Some(bad) = shown.iter().position(|&s| !s) {
-        let next = (bad + 1) % n;
+    if let Some((from, to)) = shown.broken().next() {
         return Err(Error::Device {
             call: "pattern test".into(),
-            detail: format!("stores of rank {bad} do not arrive at rank {next} even through host memory"),
+            detail: format!("stores of rank {from} do not arrive at rank {to} even through host memory"),
         });
     }
     Ok(endpoint)
@@ -379,16 +378,32 @@ fn litmus<E: Endpoint>(
     outcome.map(|_| whole)
 }
 
-/// An endpoint, and for each rank whether its stores arrive at the next.
-type Opened<E> = Result<(E, Vec<bool>)>;
+/// Between which ranks stores arrive.
+struct Shown {
+    /// For each rank, whether it could reach and store into all others.
+    sent: Vec<bool>,
+    /// For each rank, a bit for every other whose stores arrived there.
+    arrived: Vec<u16>,
+}
 
-/// Opens the endpoint, connects it with the neighbours and shows by a pattern that stores arrive. Every rank takes the
-/// same path through the exchanges, whatever fails where; the flags tell which ranks' stores arrive at their next.
+impl Shown {
+    /// Pairs (from, to) of ranks between which stores do not arrive.
+    fn broken(&self) -> impl Iterator<Item = (usize, usize)> {
+        let n = self.sent.len();
+        let pairs = (0..n).flat_map(move |from| (1..n).map(move |distance| (from, (from + distance) % n)));
+        pairs.filter(|&(from, to)| !self.sent[from] || self.arrived[to] & 1 << from == 0)
+    }
+}
+
+type Opened<E> = Result<(E, Shown)>;
+
+/// Opens the endpoint, connects it with all others and shows by a pattern that stores arrive. Every rank takes the same
+/// path through the exchanges, whatever fails where.
 fn open<D: Device>(device: &D, mesh: &Mesh, place: Place, bytes: usize) -> Opened<D::Endpoint> {
     let (rank, n) = (mesh.rank(), mesh.world_size());
     let opened = device.open(place, bytes);
     if n == 1 {
-        return opened.map(|endpoint| (endpoint, vec![true]));
+        return opened.map(|endpoint| (endpoint, Shown { sent: vec![true], arrived: vec![0] }));
     }
     let exported = opened.and_then(|endpoint| endpoint.export().map(|export| (endpoint, export)));
     let all = gather_flags(mesh, exported.is_ok(), "staging memory")?;
@@ -396,50 +411,62 @@ fn open<D: Device>(device: &D, mesh: &Mesh, place: Place, bytes: usize) -> Opene
     if let Some(rank) = all.iter().position(|&ok| !ok) {
         return Err(Error::Internal(format!("rank {rank} could not allocate or export its staging memory")));
     }
-    mesh.send_fd((rank + n - 1) % n, &details, memory.as_fd(), "staging memory")?;
+    let parcels = vec![Parcel { bytes: &details, fds: vec![memory.as_fd()] }; n];
+    let mut deliveries = mesh.exchange_fds(&parcels, "staging memory")?;
+    drop(parcels);
     drop(memory);
-    let (details, memory) = mesh.recv_fd((rank + 1) % n, "staging memory")?;
-    let mut failure = endpoint.import_next(&details, memory).err();
-    let mut arrived = true;
+    let mut failure = None;
+    // From the next rank on, as the ring goes.
+    for peer in (1..n).map(|distance| (rank + distance) % n) {
+        let Delivery { bytes: details, fds } = std::mem::take(&mut deliveries[peer]);
+        let memory = fds.into_iter().next();
+        let memory = memory.ok_or_else(|| Error::Internal(format!("rank {peer} sent no staging memory")));
+        if let Err(error) = memory.and_then(|memory| endpoint.import(peer, n, &details, memory)) {
+            failure.get_or_insert(error);
+        }
+    }
+    let mut arrived = u16::MAX;
     // Two patterns, so that neither an old one nor fresh memory can pass for the second.
     for seed in [0x5EED_0001u32, 0x9E37_79B9] {
-        let seed_of = |rank: usize| seed.wrapping_mul(2 * rank as u32 + 1);
-        if failure.is_none() {
-            failure = endpoint.probe_send(seed_of(rank)).err();
+        let seeds: Vec<u32> = (0..n as u32).map(|rank| seed.wrapping_mul(2 * rank + 1)).collect();
+        for peer in (0..n).filter(|&peer| peer != rank) {
+            if failure.is_none() {
+                failure = endpoint.probe_send(peer, rank, n, seeds[rank]).err();
+            }
         }
         mesh.barrier("pattern sent")?;
-        match endpoint.probe_check(seed_of((rank + n - 1) % n)) {
-            Ok(there) => arrived &= there,
+        match endpoint.probe_check(rank, &seeds) {
+            Ok(there) => {
+                let mask = |(peer, there): (usize, &bool)| if *there { 1 << peer } else { 0 };
+                arrived &= there.iter().enumerate().map(mask).sum::<u16>();
+            }
             // Kept for later: whoever leaves between two exchanges leaves the others in them.
             Err(error) => {
-                arrived = false;
+                arrived = 0;
                 failure.get_or_insert(error);
             }
         }
         mesh.barrier("pattern checked")?;
     }
-    let arrived = gather_flags(mesh, arrived, "pattern arrived")?;
+    let arrived = mesh.all_gather(&arrived.to_le_bytes(), "pattern arrived")?;
+    let arrived = arrived.iter().map(|bytes| bytes.as_slice().try_into().map_or(0, u16::from_le_bytes)).collect();
     let sent = gather_flags(mesh, failure.is_none(), "pattern sent")?;
-    let shown = (0..n).map(|rank| sent[rank] && arrived[(rank + 1) % n]).collect();
     match failure {
         // Told to the others by the flags; kept here for the message.
         Some(error) if place == Place::Host => Err(error),
-        _ => Ok((endpoint, shown)),
+        _ => Ok((endpoint, Shown { sent, arrived })),
     }
 }
 
 fn works<E>(opened: &Opened<E>) -> bool {
-    opened.as_ref().is_ok_and(|(_, shown)| shown.iter().all(|&s| s))
+    opened.as_ref().is_ok_and(|(_, shown)| shown.broken().next().is_none())
 }
 
 fn describe_failure<E>(opened: &Opened<E>) -> String {
     match opened {
         Err(error) => error.to_string(),
         Ok((_, shown)) => {
-            let pairs: Vec<_> = (0..shown.len())
-                .filter(|&rank| !shown[rank])
-                .map(|rank| format!("{rank} -> {}", (rank + 1) % shown.len()))
-                .collect();
+            let pairs: Vec<_> = shown.broken().map(|(from, to)| format!("{from} -> {to}")).collect();
             format!("pattern test failed from rank to rank: {}", pairs.join(", "))
         }
     }
@@ -489,6 +516,7 @@ fn check_buffers(request: &Request, io: Io) -> Result<()> {
 }
 
 const _: () = assert!(STAGING_HEAD_BYTES.is_multiple_of(4096));
+const _: () = assert!(MAX_RANKS <= 16, "a bit for each rank");
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]

@@ -76,14 +76,16 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A descriptor of the staging memory and what else the importer needs to know.
     fn export(&self) -> Result<(Vec<u8>, OwnedFd)>;
 
-    /// Maps the next rank's staging memory. Called once, before `probe_send`.
-    fn import_next(&mut self, details: &[u8], memory: OwnedFd) -> Result<()>;
+    /// Maps the staging memory of another rank, `peer` of `n`. Called once for each, before `probe_send`.
+    fn import(&mut self, peer: usize, n: usize, details: &[u8], memory: OwnedFd) -> Result<()>;
 
-    /// Stores a pattern made from `seed` into the next rank's staging memory, with a kernel; returns when it is done.
-    fn probe_send(&self, seed: u32) -> Result<()>;
+    /// Stores a pattern made from `seed`, with a kernel, into the part of `peer`'s staging memory that belongs to the
+    /// pattern of `rank`, this one of `n`; returns when it is done.
+    fn probe_send(&self, peer: usize, rank: usize, n: usize, seed: u32) -> Result<()>;
 
-    /// Whether the pattern made from `seed` is in the own staging memory.
-    fn probe_check(&self, seed: u32) -> Result<bool>;
+    /// Whether the patterns of the other ranks, each made from its `seeds`, are in the own staging memory; `rank` is this
+    /// one, of which none is looked for.
+    fn probe_check(&self, rank: usize, seeds: &[u32]) -> Result<Vec<bool>>;
 
     /// Makes everything as before the first call: clears staging memory and host block, sets the communicator's state, and
     /// takes the kernels for lines of `form`. The ranks meet between this and the first call.

@@ -10,7 +10,7 @@ use crate::stream::Stream;
 use ccl_core::config::Config;
 use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
 use ccl_core::plan::{Plan, Request};
-use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm};
+use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS};
 use ccl_core::watch::{Alarm, DeviceFault, Progress};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
@@ -70,7 +70,8 @@ impl Device for ZeDevice {
         let endpoint = ZeEndpoint {
             staging: Arc::new(staging),
             bytes,
-            next: None,
+            peers: Arc::default(),
+            table: Arc::new(Allocation::device(gpu, MAX_RANKS * 8)?),
             state: Arc::new(Allocation::device(gpu, size_of::<CommState>())?),
             host: Arc::new(HostWords {
                 memory: Allocation::host(gpu, size_of::<HostBlock>())?,
@@ -105,17 +106,17 @@ impl Staging {
     }
 }
 
-/// The next rank's staging memory.
-enum Next {
+/// Another rank's staging memory, mapped here.
+enum Peer {
     Device(Imported),
     Host(SharedHost),
 }
 
-impl Next {
+impl Peer {
     fn address(&self) -> *mut c_void {
         match self {
-            Next::Device(imported) => imported.address,
-            Next::Host(shared) => shared.address(),
+            Peer::Device(imported) => imported.address,
+            Peer::Host(shared) => shared.address(),
         }
     }
 }
@@ -125,8 +126,11 @@ pub(crate) struct ZeEndpoint {
     // Fields are dropped in this order: what uses memory before the memory.
     events: Mutex<Events>,
     stream: Stream,
-    next: Option<Arc<Next>>,
+    /// By rank; nothing at the own.
+    peers: Arc<Vec<Option<Peer>>>,
     staging: Arc<Staging>,
+    /// Addresses of all ranks' staging memory, for kernels that store into any.
+    table: Arc<Allocation>,
     state: Arc<Allocation>,
     host: Arc<HostWords>,
     bytes: usize,
@@ -179,17 +183,18 @@ impl ZeEndpoint {
         Err(Error::Timeout { after: self.gpu.patience, what })
     }
 
-    fn next_address(&self) -> Result<*mut c_void> {
-        self.next
-            .as_ref()
-            .map(|next| next.address())
-            .ok_or_else(|| Error::Internal("the next rank is not mapped".into()))
+    /// Where the staging memory of `rank` is mapped.
+    fn peer_address(&self, rank: usize) -> Result<*mut c_void> {
+        let peer = self.peers.get(rank).and_then(Option::as_ref);
+        peer.map(Peer::address)
+            .ok_or_else(|| Error::Internal(format!("the staging memory of rank {rank} is not mapped")))
     }
 
-    /// The two ranges of staging memory that the pattern covers: its beginning and its end.
-    fn probed(&self) -> [(usize, usize); 2] {
-        let words = (self.bytes / 8).min(PROBE_WORDS);
-        [(0, words), (self.bytes - words * 4, words)]
+    /// The two ranges of staging memory that the patterns cover, its beginning and its end, and in each the words of one
+    /// rank's.
+    fn probed(&self, n: usize) -> ([usize; 2], usize) {
+        let words = (self.bytes / 8).min(PROBE_WORDS) / n;
+        ([0, self.bytes - n * words * 4], words)
     }
 }
 
@@ -212,22 +217,26 @@ impl Endpoint for ZeEndpoint {
         }
     }
 
-    fn import_next(&mut self, details: &[u8], memory: OwnedFd) -> Result<()> {
-        self.next = Some(Arc::new(match *self.staging {
-            Staging::Device(_) => Next::Device(Imported::open(&self.gpu, &Details::decode(details)?, memory)?),
-            Staging::Host(..) => Next::Host(SharedHost::map(&self.gpu, memory.as_fd(), self.bytes)?),
-        }));
+    fn import(&mut self, peer: usize, n: usize, details: &[u8], memory: OwnedFd) -> Result<()> {
+        let imported = match *self.staging {
+            Staging::Device(_) => Peer::Device(Imported::open(&self.gpu, &Details::decode(details)?, memory)?),
+            Staging::Host(..) => Peer::Host(SharedHost::map(&self.gpu, memory.as_fd(), self.bytes)?),
+        };
+        let peers = Arc::get_mut(&mut self.peers).ok_or_else(|| Error::Internal("peers in use".into()))?;
+        peers.resize_with(n, || None);
+        peers[peer] = Some(imported);
         Ok(())
     }
 
-    fn probe_send(&self, seed: u32) -> Result<()> {
+    fn probe_send(&self, peer: usize, rank: usize, n: usize, seed: u32) -> Result<()> {
         let lost = hooks::on(self.hooks, hooks::CORRUPT_LINK) && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
-        for (offset, words) in self.probed() {
-            let memory = self.next_address()?.wrapping_byte_add(offset);
+        let (ranges, words) = self.probed(n);
+        for offset in ranges {
+            let memory = self.peer_address(peer)?.wrapping_byte_add(offset + rank * words * 4);
             let arguments = [memory as u64, words as u64, u64::from(seed)];
             let _guard = self.stream.lock.lock();
-            // SAFETY: arguments as the kernel's; the range lies in the next rank's staging memory; the list is live and
+            // SAFETY: arguments as the kernel's; the range lies in that rank's staging memory; the list is live and
             // waited for below.
             unsafe {
                 let probe = &self.gpu.module.probe;
@@ -237,28 +246,35 @@ impl Endpoint for ZeEndpoint {
         self.stream.settle()
     }
 
-    fn probe_check(&self, seed: u32) -> Result<bool> {
+    fn probe_check(&self, rank: usize, seeds: &[u32]) -> Result<Vec<bool>> {
         let since = Instant::now();
-        for (offset, words) in self.probed() {
-            let mut seen = vec![0u32; words];
+        let n = seeds.len();
+        let (ranges, words) = self.probed(n);
+        let mut shown = vec![true; n];
+        for offset in ranges {
+            let mut seen = vec![0u32; n * words];
             let from = self.staging.address().wrapping_byte_add(offset);
             loop {
                 // SAFETY: a range of the own staging memory and a vector of its size, which outlives the wait.
-                unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, words * 4, &[])? };
+                unsafe { self.stream.copy(seen.as_mut_ptr().cast(), from, n * words * 4, &[])? };
                 self.stream.settle()?;
                 if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
                     break;
                 }
-                if (0..).zip(&seen).all(|(i, word)| *word == probe_word(seed, i)) {
+                let there = |peer: usize| {
+                    let part = &seen[peer * words..(peer + 1) * words];
+                    peer == rank || (0..).zip(part).all(|(i, word)| *word == probe_word(seeds[peer], i))
+                };
+                let there: Vec<bool> = (0..n).map(there).collect();
+                let all = there.iter().all(|&there| there);
+                if all || since.elapsed() > PROBE_LIMIT {
+                    shown.iter_mut().zip(there).for_each(|(shown, there)| *shown &= there);
                     break;
-                }
-                if since.elapsed() > PROBE_LIMIT {
-                    return Ok(false);
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        Ok(true)
+        Ok(shown)
     }
 
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
@@ -271,6 +287,10 @@ impl Endpoint for ZeEndpoint {
             spins_per_ms: if self.gpu.api.software { 1 << 20 } else { 0 },
             ..*state
         };
+        let own = self.staging.address() as u64;
+        let table: Vec<u64> = self.peers.iter().map(|peer| peer.as_ref().map_or(own, |p| p.address() as u64)).collect();
+        // SAFETY: the table has room for every rank; the vector lives until the stream has settled.
+        unsafe { self.stream.copy(self.table.address, table.as_ptr().cast(), table.len() * 8, &[])? };
         let state = &raw const state;
         // SAFETY: the allocation has this size, and the stream is waited for while `state` is borrowed.
         unsafe { self.stream.copy(self.state.address, state.cast(), size_of::<CommState>(), &[])? };
@@ -296,7 +316,7 @@ impl Endpoint for ZeEndpoint {
                     self.state.address as u64,
                     self.host.memory.address as u64,
                     self.staging.address() as u64,
-                    self.next_address()? as u64,
+                    self.peer_address((rank + 1) % ring.n)? as u64,
                     ring.geometry.count(),
                     ring.geometry.period(),
                     rank as u64,
@@ -430,7 +450,13 @@ impl Drop for ZeEndpoint {
             // Freeing memory under a kernel would be worse than losing it.
             tracing::error!("collectives are still unfinished; their memory is not freed");
             events.forget();
-            std::mem::forget((self.staging.clone(), self.next.clone(), self.state.clone(), self.host.clone()));
+            std::mem::forget((
+                self.staging.clone(),
+                self.peers.clone(),
+                self.table.clone(),
+                self.state.clone(),
+                self.host.clone(),
+            ));
             return;
         }
         // What the chain holds of these events would keep the device for ever.

@@ -259,12 +259,13 @@ impl PatternTest {
         let mut sender: ZeEndpoint = source.open(Place::Device, PATTERN_BYTES)?;
         let receiver: ZeEndpoint = target.open(Place::Device, PATTERN_BYTES)?;
         let (details, memory) = receiver.export()?;
-        sender.import_next(&details, memory)?;
+        // As ranks 0 and 1 of two.
+        sender.import(1, 2, &details, memory)?;
         // Two patterns, so that the second can't be what was there before.
         for _ in 0..2 {
             self.seed = self.seed.wrapping_mul(0x9E37_79B1).wrapping_add(1);
-            sender.probe_send(self.seed)?;
-            if !receiver.probe_check(self.seed)? {
+            sender.probe_send(1, 0, 2, self.seed)?;
+            if !receiver.probe_check(1, &[self.seed, 0])?[0] {
                 return Ok(Some(false));
             }
         }

@@ -68,7 +68,7 @@ fn assert_everywhere(ended: &[Ended], p2p: bool, warnings: usize) {
 
 #[test]
 fn devices_that_reach_each_other_use_device_memory() {
-    for (p2p, n) in [("all", 3), ("ring", 4)] {
+    for (p2p, n) in [("all", 4), ("ring", 3)] {
         let group = Group::new("devices_that_reach_each_other_use_device_memory", n).env("ZE_SOFT_P2P", p2p);
         assert_everywhere(&run(group, no_hooks, no_fault), true, 0);
     }
@@ -81,6 +81,8 @@ fn devices_that_do_not_are_staged() {
     let groups = [
         group().env("ZE_SOFT_P2P", "none"),
         group().env("ZE_SOFT_P2P", "ring").env("ZE_SOFT_DEVICES", 4),
+        // Neighbours alone are not enough: some algorithms store into every rank's memory.
+        Group::new("devices_that_do_not_are_staged", 4).env("ZE_SOFT_P2P", "ring"),
         group().env("CCL_TOPO_P2P_ACCESS", 0),
     ];
     for group in groups {
@@ -99,7 +101,7 @@ fn assert_falls_back(ended: &[Ended], named: &str) {
 fn one_corrupt_pair_stages_everybody() {
     let group = Group::new("one_corrupt_pair_stages_everybody", 4);
     let ended = run(group, |rank| if rank == 1 { hooks::CORRUPT_LINK } else { 0 }, no_fault);
-    assert_falls_back(&ended, "1 -> 2");
+    assert_falls_back(&ended, "1 -> 2, 1 -> 3, 1 -> 0");
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn a_link_that_the_driver_corrupts_stages_everybody() {
             soft::fault(ext::ZESOFT_FAULT_CORRUPT_LINK, 3, 0, 0, 0);
         }
     });
-    assert_falls_back(&ended, "3 -> 0");
+    assert_falls_back(&ended, "3 -> 0, 3 -> 1, 3 -> 2");
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn memory_that_cannot_be_opened_stages_everybody() {
 /// Every allocation of rank 1 in turn: the group works without it, or every rank gets an error, and rank 0's names
 /// rank 1. Which of the two, by the number of the allocation.
 fn failed_allocations(test: &str, p2p: u32) -> Vec<bool> {
-    const FAILURES: u64 = 4;
+    const FAILURES: u64 = 5;
     let outcome = |nth: u64| {
         let group = Group::new(test, 2).env("CCL_TOPO_P2P_ACCESS", p2p).env("TEST_NTH", nth);
         group.env("CCLX_DEVICE", "soft").limit(Duration::from_secs(30)).run_with(
@@ -171,15 +173,16 @@ fn failed_allocations(test: &str, p2p: u32) -> Vec<bool> {
 
 #[test]
 fn a_failed_allocation_falls_back_to_host_memory() {
-    // The staging memory, the state and the host block, which are tried again elsewhere; then the buffer of the litmus
-    // test, whose want is an error.
+    // The staging memory, the table of peers, the state and the host block, which are tried again elsewhere; then the
+    // buffer of the litmus test, whose want is an error.
     let outcomes = failed_allocations("a_failed_allocation_falls_back_to_host_memory", 1);
-    assert_eq!(outcomes, [true, true, true, false]);
+    assert_eq!(outcomes, [true, true, true, true, false]);
 }
 
 #[test]
 fn a_failed_allocation_without_a_way_out_is_an_error_everywhere() {
     let outcomes = failed_allocations("a_failed_allocation_without_a_way_out_is_an_error_everywhere", 0);
-    // The state, the host block and the buffer of the litmus test; host staging memory is mapped, not allocated.
-    assert_eq!(outcomes, [false, false, false, true]);
+    // The table of peers, the state, the host block and the buffer of the litmus test; host staging memory is mapped, not
+    // allocated.
+    assert_eq!(outcomes, [false, false, false, false, true]);
 }
