@@ -10,6 +10,7 @@ pub mod config;
 pub mod device;
 pub mod error;
 pub mod mesh;
+pub mod mhc;
 pub mod plan;
 pub mod protocol;
 pub mod reference;

@@ -1,0 +1,207 @@
+//! Manifold-constrained hyper-connections (mHC): the operation that an all-reduce can carry to its end.
+//!
+//! A row (token) of the residual X is `streams` vectors of `hidden` elements. One *boundary* does
+//! - post: X'[o] = post[o] x + sum over i of comb[i, o] X[i], with x the reduced output of the sublayer that ends;
+//! - pre: from X' the coefficients of the next sublayer (`pre`, `post`, `comb`) and its input y = sum of pre[i] X'[i].
+//!
+//! docs/numerics.md has the formula, the rounding points and the order of every sum. [`reference`] is that order in
+//! Rust, which kernels are held to by bits; [`float64`] is the formula in double precision, for tolerances.
+
+pub mod element;
+pub mod float64;
+pub mod math;
+pub mod reference;
+
+use crate::protocol::BLOCK_BYTES;
+use crate::{DataType, Error, Result};
+use std::fmt;
+
+/// Most streams.
+pub const MAX_STREAMS: usize = 8;
+/// Most coefficients of a row: `pre`, `post` and `comb` together.
+pub const MAX_MIXES: usize = (2 + MAX_STREAMS) * MAX_STREAMS;
+/// Columns whose products are added to one another first: what one work-item loads of a row of `fn` at once.
+pub const GROUP: usize = 4;
+
+/// What a boundary computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Variant {
+    /// Post, then pre; y uses the coefficients of this boundary.
+    V4,
+    /// Post, then pre; y uses the coefficients that the previous boundary computed.
+    V41,
+    /// Post alone.
+    Post,
+    /// Pre alone, of a residual that is there.
+    Pre,
+    /// The model's end: y from sigmoid coefficients, without `post` and `comb`.
+    Head,
+}
+
+impl Variant {
+    /// Whether X' is computed from x, post and comb.
+    pub const fn has_post(self) -> bool {
+        matches!(self, Variant::V4 | Variant::V41 | Variant::Post)
+    }
+
+    /// Whether coefficients are computed from the residual by `fn`.
+    pub const fn has_pre(self) -> bool {
+        !matches!(self, Variant::Post)
+    }
+
+    /// Rows of `fn`, and coefficients of a row, for this many streams.
+    pub const fn mixes(self, streams: usize) -> usize {
+        match self {
+            Variant::Post => 0,
+            Variant::Head => streams,
+            Variant::V4 | Variant::V41 | Variant::Pre => (2 + streams) * streams,
+        }
+    }
+
+    /// Elements of `scale`.
+    pub const fn scales(self) -> usize {
+        match self {
+            Variant::Post => 0,
+            Variant::Head => 1,
+            Variant::V4 | Variant::V41 | Variant::Pre => 3,
+        }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Variant::V4 => "v4",
+            Variant::V41 => "v41",
+            Variant::Post => "post",
+            Variant::Pre => "pre",
+            Variant::Head => "head",
+        })
+    }
+}
+
+/// Shape and constants of a boundary: alike on all ranks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Params {
+    /// What is computed.
+    pub variant: Variant,
+    /// Element type of x, residual, y and the norm's weight; coefficients and `fn` are binary32.
+    pub dtype: DataType,
+    /// Rows: tokens.
+    pub rows: u64,
+    /// Elements of a row of x.
+    pub hidden: u64,
+    /// Streams of the residual: 2, 4 or 8.
+    pub streams: u32,
+    /// Added to the mean square before its root.
+    pub rms_eps: f32,
+    /// Added to `pre`.
+    pub pre_eps: f32,
+    /// Added to the sums that Sinkhorn's steps divide by.
+    pub sinkhorn_eps: f32,
+    /// Multiplies the sigmoid of `post`.
+    pub post_multiplier: f32,
+    /// Sinkhorn iterations, the softmax counted as the first; at least 1.
+    pub sinkhorn_iterations: u32,
+    /// Epsilon of the RMSNorm of y, if y is to be normed.
+    pub norm_eps: Option<f32>,
+}
+
+impl Params {
+    /// A boundary with the constants that DeepSeek-V4 uses.
+    pub const fn new(variant: Variant, dtype: DataType, rows: u64, hidden: u64, streams: u32) -> Self {
+        Self {
+            variant,
+            dtype,
+            rows,
+            hidden,
+            streams,
+            rms_eps: 1e-6,
+            pre_eps: 1e-6,
+            sinkhorn_eps: 1e-6,
+            post_multiplier: 2.0,
+            sinkhorn_iterations: 20,
+            norm_eps: None,
+        }
+    }
+
+    /// Refuses, by name, what is not defined.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::InvalidArgument(format!("mHC: {what}")));
+        if !matches!(self.dtype, DataType::Bfloat16 | DataType::Float16 | DataType::Float32) {
+            return Err(Error::NotImplemented(format!("mHC of {}; there are: bfloat16 float16 float32", self.dtype)));
+        }
+        if !matches!(self.streams, 2 | 4 | 8) {
+            return refuse(format!("{} streams; there are 2, 4 or 8", self.streams));
+        }
+        if self.hidden == 0 {
+            return refuse("rows of 0 elements".into());
+        }
+        if self.variant.has_pre() && self.sinkhorn_iterations == 0 {
+            return refuse("0 Sinkhorn iterations; the softmax is the first".into());
+        }
+        for (name, value) in [
+            ("rms_eps", Some(self.rms_eps)),
+            ("pre_eps", Some(self.pre_eps)),
+            ("sinkhorn_eps", Some(self.sinkhorn_eps)),
+            ("post_multiplier", Some(self.post_multiplier)),
+            ("norm_eps", self.norm_eps),
+        ] {
+            if value.is_some_and(|value| !value.is_finite() || value < 0.0) {
+                return refuse(format!("{name} of {value:?}; it must be finite and not negative"));
+            }
+        }
+        if self.norm_eps.is_some() && self.variant == Variant::Post {
+            return refuse("a norm of y, which post alone does not compute".into());
+        }
+        let elements = u128::from(self.rows) * u128::from(self.hidden) * u128::from(self.streams);
+        if elements > (isize::MAX as u128) / 8 || u128::from(self.hidden) * 640 > isize::MAX as u128 {
+            return refuse(format!("{} rows of {} x {} elements", self.rows, self.streams, self.hidden));
+        }
+        Ok(())
+    }
+
+    /// Streams, as a size.
+    pub const fn hc(&self) -> usize {
+        self.streams as usize
+    }
+
+    /// Coefficients of a row.
+    pub const fn mixes(&self) -> usize {
+        self.variant.mixes(self.streams as usize)
+    }
+
+    /// Columns of a block: the unit of ownership and of summation.
+    pub const fn block(&self) -> usize {
+        BLOCK_BYTES / self.dtype.size()
+    }
+
+    /// Blocks of a row.
+    pub const fn blocks(&self) -> usize {
+        (self.hidden as usize).div_ceil(self.block())
+    }
+}
+
+/// The constants by their bits, so that parameters can be a key.
+impl Params {
+    /// All that makes two boundaries the same, as numbers.
+    pub fn key(&self) -> [u64; 10] {
+        [
+            self.variant as u64,
+            self.dtype as u64,
+            self.rows,
+            self.hidden,
+            u64::from(self.streams),
+            u64::from(self.rms_eps.to_bits()) << 32 | u64::from(self.pre_eps.to_bits()),
+            u64::from(self.sinkhorn_eps.to_bits()) << 32 | u64::from(self.post_multiplier.to_bits()),
+            u64::from(self.sinkhorn_iterations),
+            u64::from(self.norm_eps.is_some()),
+            self.norm_eps.map_or(0, |eps| u64::from(eps.to_bits())),
+        ]
+    }
+}
+
+/// The rank that owns block `block` of a row, among `n`: the chunk's owner in an all-reduce of period `hidden`.
+pub const fn block_owner(n: usize, block: usize) -> usize {
+    crate::protocol::owner(n, block % n)
+}
