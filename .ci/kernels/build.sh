@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Device kernels to SPIR-V.
-#   build.sh                  compiles ccl-ze/kernels/ccl.cl into ccl-ze/kernels/spirv/ccl.spv, which is committed
+#   build.sh                  compiles each family, ccl-ze/kernels/FAMILY.cl, into ccl-ze/kernels/spirv/FAMILY.spv, which
+#                             is committed
 #   build.sh --check          shows that the committed bytes come from the committed source
-#   build.sh --mutants DIR    compiles each deliberately broken variant (MUTANTS below) into DIR/NAME.spv
+#   build.sh --mutants DIR    compiles each deliberately broken variant (MUTANTS below) into DIR/FAMILY-NAME.spv
 # The compilers are those of Debian bookworm, whose version is part of what decides the bytes.
 set -euo pipefail
 
@@ -12,59 +13,85 @@ repo=$(cd "$here/../.." && pwd)
 source "$here/../lib.sh"
 
 source=$repo/ccl-ze/kernels
-committed=$source/spirv/ccl.spv
+committed=$source/spirv
 
-# A rule of the protocol broken in each, by a macro of that name in the sources.
-MUTANTS=(FLAG_FIRST FROZEN_BASE ONE_SLOT_FEWER TRUNCATE NO_FENCE VECTOR_POLL)
+# A rule of the protocol broken in each, in a family, by a macro of that name in the sources.
+MUTANTS=(ring:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL})
 
 need_packages clang-15 llvm-spirv-15 spirv-tools
 
 # -O2: the translator needs functions inlined and variables in registers. Two of LLVM's habits produce what SPIR-V has
 # no word for or forbids: a frozen condition after loop unswitching, and blocks ahead of their dominators after partial
 # redundancy elimination. Names of values and debug information would tie the bytes to a machine.
-compile() { # OUTPUT [DEFINES]
-    local output=$1 scratch=$1.bc
-    shift
+compile() { # FAMILY OUTPUT [DEFINES]
+    local family=$1 output=$2 scratch=$2.bc
+    shift 2
     (cd "$source" && clang-15 -c -target spir64 -cl-std=CL3.0 -Xclang -finclude-default-header -O2 -g0 \
         -Wall -Wextra -Wno-unused-parameter -Werror -fno-ident -fdiscard-value-names \
         -mllvm -enable-pre=0 -mllvm -freeze-loop-unswitch-cond=false \
-        "$@" -emit-llvm -o "$scratch" ccl.cl)
+        "$@" -emit-llvm -o "$scratch" "$family.cl")
     llvm-spirv-15 --spirv-max-version=1.2 "$scratch" -o "$output"
     rm "$scratch"
     spirv-val --target-env opencl2.1 "$output"
 }
 
+# For each mutant: its family, its macro, and the name of its file.
+each_mutant() { # FUNCTION
+    local mutant family name
+    for mutant in "${MUTANTS[@]}"; do
+        family=${mutant%%:*} name=${mutant#*:}
+        compile "$family" "$SCRATCH/mutant.spv" "-DMUTANT_$name"
+        "$1" "$family" "$SCRATCH/mutant.spv" "$family-${name,,}"
+    done
+}
+
+differs() { # FAMILY FILE NAME
+    ! cmp -s "$2" "$committed/$1.spv" || die "mutant $3 changes nothing"
+}
+
+keep() { # FAMILY FILE NAME
+    mv "$2" "$folder/$3.spv"
+}
+
+families=()
+for file in "$source"/*.cl; do
+    families+=("$(basename "$file" .cl)")
+done
+
 scratch_folder
 case ${1:-} in
 '')
-    mkdir -p "$(dirname "$committed")"
-    compile "$SCRATCH/ccl.spv"
-    mv "$SCRATCH/ccl.spv" "$committed"
-    say "$(sha256sum "$committed" | cut -d' ' -f1)  ${committed#"$repo"/}"
+    mkdir -p "$committed"
+    for family in "${families[@]}"; do
+        compile "$family" "$SCRATCH/$family.spv"
+        mv "$SCRATCH/$family.spv" "$committed"
+        say "$(sha256sum "$committed/$family.spv" | cut -d' ' -f1)  ${committed#"$repo"/}/$family.spv"
+    done
     ;;
 --check)
-    compile "$SCRATCH/ccl.spv"
     # From another folder, at another time: what is left of either would show.
     cp -r "$source" "$SCRATCH/elsewhere"
-    source=$SCRATCH/elsewhere
-    compile "$SCRATCH/again.spv"
-    cmp "$SCRATCH/ccl.spv" "$SCRATCH/again.spv" || die "two builds of the same source differ"
-    cmp "$SCRATCH/ccl.spv" "$committed" ||
-        die "the committed ccl.spv is not what the source compiles to: run .ci/kernels/build.sh"
-    # The control: a build of another source must not pass for it.
-    for mutant in "${MUTANTS[@]}"; do
-        compile "$SCRATCH/mutant.spv" "-DMUTANT_$mutant"
-        ! cmp -s "$SCRATCH/mutant.spv" "$committed" || die "mutant $mutant changes nothing"
+    here_source=$source
+    for family in "${families[@]}"; do
+        source=$here_source
+        compile "$family" "$SCRATCH/$family.spv"
+        source=$SCRATCH/elsewhere
+        compile "$family" "$SCRATCH/again.spv"
+        cmp "$SCRATCH/$family.spv" "$SCRATCH/again.spv" || die "$family: two builds of the same source differ"
+        cmp "$SCRATCH/$family.spv" "$committed/$family.spv" ||
+            die "the committed $family.spv is not what the source compiles to: run .ci/kernels/build.sh"
     done
-    say "ccl.spv is what its source compiles to; ${#MUTANTS[@]} mutants differ"
+    for file in "$committed"/*.spv; do
+        [[ -f $here_source/$(basename "$file" .spv).cl ]] || die "$(basename "$file") has no source"
+    done
+    # The control: a build of another source must not pass for it.
+    each_mutant differs
+    say "${families[*]}: what their sources compile to; ${#MUTANTS[@]} mutants differ"
     ;;
 --mutants)
     folder=${2:?--mutants wants a folder}
     mkdir -p "$folder"
-    for mutant in "${MUTANTS[@]}"; do
-        compile "$SCRATCH/mutant.spv" "-DMUTANT_$mutant"
-        mv "$SCRATCH/mutant.spv" "$folder/${mutant,,}.spv"
-    done
+    each_mutant keep
     ;;
 *)
     die "usage: build.sh [--check | --mutants DIR]"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""disasm.py FOLDER DEVICE: judges what the graphics compiler made of the kernels.
+"""disasm.py FOLDER DEVICE KERNELS: judges what the graphics compiler made of so many kernels.
 
 FOLDER holds the output of `ocloc disasm`. Prints a table row for each kernel; names each broken rule on stderr and then
 exits 1.
@@ -13,6 +13,8 @@ FLUSHES_UNLESS = 0x80  # bit of cr0: binary32 subnormals are kept
 LABEL = re.compile(r"^(L\d+):")
 JUMP = re.compile(r"\b(?:jmpi|goto|goto\.b|while|brc|brd|call)\b")
 TARGET = re.compile(r"\bL\d+\b")
+# A line held in a cache would be spun on for ever. Atomics don't count as loads.
+CACHED_LOAD = r"load\.ugm(?!\S*\.uc\.uc)"
 MESSAGE = re.compile(r"//.*?;\s*((load|store|atomic_?\w*|fence)\.(ugm|slm)\S*)")
 
 
@@ -95,6 +97,7 @@ def judge(name, kernel):
                 continue
             spin = loop
             require(kernel.found(r"fence\.ugm", loop), "a spin loop without its fence")
+            require(not kernel.found(CACHED_LOAD, loop), "a spin loop loads through a cache")
             require(not kernel.found(store, loop), "the poll has left its loop: that around it also stores lines")
         takes = kernel.found(rf"load\.ugm\.{line_type}\.a64\.uc\.uc")
         require(takes, f"no uncached {line_type} load of a line")
@@ -117,7 +120,7 @@ COLUMNS = ["simd", "grf", "spills", "slm", "all", "lines", "spin", "uncached", "
 
 
 def main():
-    folder, device = sys.argv[1:]
+    folder, device, kernels = sys.argv[1:]
     infos = kernel_infos(folder)
     failed = False
     for name in sorted(infos, key=lambda n: (n.rsplit("_l", 1)[0], len(n), n)):
@@ -126,8 +129,8 @@ def main():
             print(f"{device}: {name}: {fault}", file=sys.stderr)
             failed = True
         print(f"{device:8} {name:17} " + " ".join(f"{row[c]!s:>8}" for c in COLUMNS))
-    if len(infos) < 10:
-        print(f"{device}: only {len(infos)} kernels", file=sys.stderr)
+    if len(infos) < int(kernels):
+        print(f"{device}: {len(infos)} kernels of {kernels}", file=sys.stderr)
         failed = True
     return failed
 

@@ -36,7 +36,7 @@ compile() { # SPIRV DEVICE OPTIONS FOLDER
 # caught NAME WORDS SPIRV DEVICE OPTIONS: the rule that must object to a broken build, by words of its complaint.
 caught() {
     compile "$3" "$4" "$5" "$SCRATCH/control"
-    ! "$here/disasm.py" "$SCRATCH/control/text" "$4" >/dev/null 2>"$SCRATCH/complaint" || die "control $1: not caught"
+    ! "$here/disasm.py" "$SCRATCH/control/text" "$4" 1 >/dev/null 2>"$SCRATCH/complaint" || die "control $1: not caught"
     grep -q "$2" "$SCRATCH/complaint" || {
         cat "$SCRATCH/complaint" >&2
         die "control $1: caught for another reason than '$2'"
@@ -45,18 +45,28 @@ caught() {
     say "control $1: caught ($2)"
 }
 
-spirv=$kernels/spirv/ccl.spv
-"$here/trace.py" "$spirv"
+spirv=$kernels/spirv
+families=()
+declare -A kernels_in
+for file in "$spirv"/*.spv; do
+    family=$(basename "$file" .spv)
+    families+=("$family")
+    "$here/trace.py" "$file"
+    kernels_in[$family]=$(spirv-dis "$file" | grep -c 'OpEntryPoint Kernel')
+done
 
 {
-    echo "# What ocloc $OCLOC_VERSION with IGC $IGC_VERSION makes of spirv/ccl.spv. Instructions: all of the kernel, of the"
+    echo "# What ocloc $OCLOC_VERSION with IGC $IGC_VERSION makes of spirv/. Instructions: all of the kernel, of the"
     echo "# loop over lines, of the spin loop in it (with its failure path). Messages: to uncached and cached memory, atomics."
     "$here/disasm.py" --header
 } >"$SCRATCH/table"
 failed=0
 for device in "${DEVICES[@]}"; do
-    compile "$spirv" "$device" "$options" "$SCRATCH/$device"
-    "$here/disasm.py" "$SCRATCH/$device/text" "$device" >>"$SCRATCH/table" || failed=1
+    for family in "${families[@]}"; do
+        folder=$SCRATCH/$device-$family
+        compile "$spirv/$family.spv" "$device" "$options" "$folder"
+        "$here/disasm.py" "$folder/text" "$device" "${kernels_in[$family]}" >>"$SCRATCH/table" || failed=1
+    done
 done
 ((failed == 0)) || die "the compiled kernels break a rule"
 
@@ -71,8 +81,9 @@ elif ! diff -u "$committed" "$SCRATCH/table" >&2; then
 fi
 
 "$here/build.sh" --mutants "$SCRATCH/mutants"
-caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/no_fence.spv" bmg-g21 "$options"
-caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/vector_poll.spv" bmg-g21 "$options"
-caught 'buffers below 4 GiB only' 'through a cache' "$spirv" dg2-g10 ''
-caught 'subnormals flushed' 'subnormals are flushed' "$spirv" bmg-g21 "$options -cl-denorms-are-zero"
+caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/ring-no_fence.spv" bmg-g21 "$options"
+caught 'abort word read through a cache' 'a spin loop loads through a cache' "$SCRATCH/mutants/ring-cached_look.spv" bmg-g21 "$options"
+caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/ring-vector_poll.spv" bmg-g21 "$options"
+caught 'buffers below 4 GiB only' 'through a cache' "$spirv/ring.spv" dg2-g10 ''
+caught 'subnormals flushed' 'subnormals are flushed' "$spirv/ring.spv" bmg-g21 "$options -cl-denorms-are-zero"
 say "${#DEVICES[@]} devices: no spills, staging uncached, polls and fences in their loops"

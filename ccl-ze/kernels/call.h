@@ -87,7 +87,11 @@ INLINE void report(const struct args *a, local volatile struct entry *e, uint wi
 // What a waiting work-item does every SPINS_PER_LOOK turns.
 INLINE uint look(const struct args *a, local volatile struct entry *e, uint looks)
 {
+#ifdef MUTANT_CACHED_LOOK
+    if (*(volatile global const uint *)&a->host->abort != 0)
+#else
     if (poll_word(&a->host->abort) != 0)
+#endif
         return FAULT_ABORTED;
     if (e->failed != 0 || read_shared(&a->state->poisoned) != 0)
         return FAULT_ELSEWHERE;

@@ -220,7 +220,7 @@ impl Communicator {
     /// For tests: what the driver says of the device kernels.
     #[doc(hidden)]
     pub fn kernels(&self) -> Vec<KernelFacts> {
-        self.gpu.module.facts().cloned().collect()
+        self.gpu.modules.facts().cloned().collect()
     }
 
     /// A stream on one of the device's compute queues, counted from 0.

@@ -4,8 +4,9 @@ use crate::api::ze;
 use crate::event::{EventSlot, Events};
 use crate::gpu::Gpu;
 use crate::hooks;
-use crate::kernels::{PROBE_ARGS, RING_ARGS, probe_word};
+use crate::kernels::{Family, PROBE, RING_ARGS, probe_word, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
+use crate::module::KernelId;
 use crate::stream::Stream;
 use ccl_core::config::Config;
 use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
@@ -152,7 +153,7 @@ enum Kind {
     },
     /// The arguments in the kernel's order (`kernels::RING_ARGS`).
     Ring {
-        kernel: usize,
+        kernel: KernelId,
         groups: u32,
         arguments: [u64; RING_ARGS.len()],
     },
@@ -188,6 +189,11 @@ impl ZeEndpoint {
         let peer = self.peers.get(rank).and_then(Option::as_ref);
         peer.map(Peer::address)
             .ok_or_else(|| Error::Internal(format!("the staging memory of rank {rank} is not mapped")))
+    }
+
+    fn kernel(&self, family: Family, name: &str) -> Result<KernelId> {
+        let found = self.gpu.modules.find(family, name);
+        found.ok_or_else(|| Error::NotImplemented(format!("kernel {name} on this device")))
     }
 
     /// The two ranges of staging memory that the patterns cover, its beginning and its end, and in each the words of one
@@ -229,6 +235,7 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn probe_send(&self, peer: usize, rank: usize, n: usize, seed: u32) -> Result<()> {
+        let probe = self.kernel(Family::Ring, PROBE)?;
         let lost = hooks::on(self.hooks, hooks::CORRUPT_LINK) && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
         let (ranges, words) = self.probed(n);
@@ -239,8 +246,8 @@ impl Endpoint for ZeEndpoint {
             // SAFETY: arguments as the kernel's; the range lies in that rank's staging memory; the list is live and
             // waited for below.
             unsafe {
-                let probe = &self.gpu.module.probe;
-                probe.launch(self.stream.list(), 1, (&arguments, &PROBE_ARGS), std::ptr::null_mut(), &[])?;
+                let probe = self.gpu.modules.kernel(probe);
+                probe.launch(self.stream.list(), 1, &arguments, std::ptr::null_mut(), &[])?;
             }
         }
         self.stream.settle()
@@ -306,10 +313,8 @@ impl Endpoint for ZeEndpoint {
             Plan::Empty => Kind::Empty,
             Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
             Plan::Ring(ring) => {
-                let kernel = self
-                    .form
-                    .and_then(|form| self.gpu.module.find_ring(ring.dtype, form))
-                    .ok_or_else(|| Error::NotImplemented(format!("a ring of {} on this device", ring.dtype)))?;
+                let form = self.form.ok_or_else(|| Error::Internal("no line form is agreed yet".into()))?;
+                let kernel = self.kernel(Family::Ring, &ring_name(ring.dtype, form.granule()))?;
                 let arguments = [
                     0,
                     0,
@@ -433,9 +438,9 @@ impl ZeEndpoint {
                 let mut arguments = *arguments;
                 arguments[0] = io.send as u64;
                 arguments[1] = io.recv as u64;
-                let ring = self.gpu.module.ring(*kernel);
+                let ring = self.gpu.modules.kernel(*kernel);
                 // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
-                unsafe { ring.launch(list, *groups, (&arguments, &RING_ARGS), signal, after) }
+                unsafe { ring.launch(list, *groups, &arguments, signal, after) }
             }
         }
     }

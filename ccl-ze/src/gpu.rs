@@ -1,9 +1,10 @@
-//! A device that is in use by this process: context, module, and the chain that keeps its collectives one at a time.
+//! A device that is in use by this process: context, modules, and the chain that keeps its collectives one at a time.
 
 use crate::api::{Api, ze};
 use crate::chain::{Chain, Finished};
 use crate::driver;
-use crate::module::Module;
+use crate::kernels::Family;
+use crate::module::Modules;
 use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::DeviceFacts;
 use ccl_core::{Error, Result};
@@ -17,7 +18,7 @@ use std::time::Duration;
 pub(crate) struct Gpu {
     // Fields are dropped in this order: what was made in the context before it.
     pub(crate) chain: Mutex<Chain>,
-    pub(crate) module: Module,
+    pub(crate) modules: Modules,
     _owned: OwnedContext,
     pub(crate) context: ze_context_handle_t,
     pub(crate) device: ze_device_handle_t,
@@ -83,7 +84,6 @@ impl Gpu {
         // SAFETY: a live driver; descriptor and output outlive the call.
         unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
         let _owned = OwnedContext { api: api.clone(), context };
-        let module = Module::create(&api, context, device)?;
         let facts = DeviceFacts {
             uuid: properties.uuid.id,
             name,
@@ -92,11 +92,11 @@ impl Gpu {
             // The software driver's memory is a processor's, of which `ccl_core::slot` knows the order; of any other
             // link nothing is known yet.
             granule: if api.software { 64 } else { 8 },
-            resident_groups: module.resident_groups(),
+            resident_groups: 0,
         };
-        Ok(Gpu {
+        let mut gpu = Gpu {
             chain: Mutex::new(Chain::new()),
-            module,
+            modules: Modules::new(),
             _owned,
             context,
             device,
@@ -106,7 +106,15 @@ impl Gpu {
             patience: config.timeout.saturating_mul(3).saturating_add(Duration::from_secs(10)),
             api,
             index,
-        })
+        };
+        gpu.load(Family::Ring)?;
+        gpu.facts.resident_groups = gpu.modules.resident_groups();
+        Ok(gpu)
+    }
+
+    /// Compiles a family of kernels for this device, unless it is there already.
+    pub(crate) fn load(&self, family: Family) -> Result<()> {
+        self.modules.load(family, &self.api, self.context, self.device)
     }
 
     /// The device's number among those that the driver shows.

@@ -29,17 +29,26 @@ pub const CORRUPT_LINK: u32 = 256;
 pub const PRETENDED_DEVICE: u32 = 512;
 
 pub use crate::kernel::KernelFacts;
+use crate::kernels::Family;
 
 /// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
 /// communicator.
 #[cfg(all(feature = "soft", feature = "test-hooks"))]
 pub static RESOLVER: std::sync::OnceLock<fn(&std::ffi::CStr) -> *const std::ffi::c_void> = std::sync::OnceLock::new();
 
-/// The device kernels' SPIR-V, where a test wants others than those delivered; to be set before the first communicator.
+/// A family's name and its SPIR-V, where a test wants others than those delivered; to be set before the first
+/// communicator.
 #[cfg(feature = "test-hooks")]
-pub static SPIRV: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+pub static SPIRV: std::sync::OnceLock<Vec<(String, Vec<u8>)>> = std::sync::OnceLock::new();
 
-/// The device kernels' SPIR-V as delivered, and the flags that it is built with.
-pub fn spirv() -> (&'static [u8], &'static str) {
-    (crate::module::SPIRV, crate::module::BUILD_FLAGS)
+/// What [`SPIRV`] has in a family's place.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn replaced(family: &str) -> Option<&'static [u8]> {
+    SPIRV.get()?.iter().find(|(name, _)| name == family).map(|(_, image)| &**image)
+}
+
+/// A family of device kernels as delivered: its SPIR-V, and the flags that it is built with.
+pub fn spirv(family: &str) -> Option<(&'static [u8], &'static str)> {
+    let family = Family::ALL.into_iter().find(|known| known.name() == family)?;
+    Some((crate::module::delivered(family), crate::module::BUILD_FLAGS))
 }

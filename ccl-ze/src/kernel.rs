@@ -1,7 +1,7 @@
 //! A device kernel: what the driver says of it, its arguments, and its launch.
 
 use crate::api::{Api, ze};
-use crate::kernels;
+use crate::kernels::{self, Signature};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Most arguments of a kernel.
-const MOST_ARGUMENTS: usize = kernels::RING_ARGS.len();
+const MOST_ARGUMENTS: usize = 24;
 
 /// What the driver says of a kernel.
 #[doc(hidden)]
@@ -32,6 +32,8 @@ pub(crate) struct Kernel {
     api: Arc<Api>,
     handle: ze_kernel_handle_t,
     pub(crate) facts: KernelFacts,
+    /// Sizes of its arguments.
+    sizes: &'static [usize],
     /// The arguments that are set. Its lock is held from the first to the append of the launch that they are for.
     set: Mutex<[Option<u64>; MOST_ARGUMENTS]>,
 }
@@ -43,16 +45,21 @@ unsafe impl Sync for Kernel {}
 
 impl Kernel {
     /// A kernel of a module, whose groups have at most `most_items` work-items.
-    pub(crate) fn create(api: &Arc<Api>, module: ze_module_handle_t, name: &str, most_items: u32) -> Result<Kernel> {
+    pub(crate) fn create(
+        api: &Arc<Api>,
+        module: ze_module_handle_t,
+        signature: &Signature,
+        most_items: u32,
+    ) -> Result<Kernel> {
+        let Signature { name, arg_sizes: sizes } = signature;
         let text = kernels::terminated(name)?;
         let desc = ze_kernel_desc_t { pKernelName: text.as_ptr(), ..Default::default() };
         let mut handle = std::ptr::null_mut();
         // SAFETY: a live module; name, descriptor and output outlive the call.
         let made = unsafe { ze!(api, zeKernelCreate(module, &raw const desc, &raw mut handle)) };
         made.map_err(|error| of_kernel(error, name))?;
-        let facts =
-            KernelFacts { name: name.to_owned(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
-        let mut kernel = Kernel { api: api.clone(), handle, facts, set: Mutex::new([None; MOST_ARGUMENTS]) };
+        let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
+        let mut kernel = Kernel { api: api.clone(), handle, facts, sizes, set: Mutex::new([None; MOST_ARGUMENTS]) };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
     }
@@ -79,17 +86,20 @@ impl Kernel {
     /// their number, which `resident_groups` limits; a cooperative launch would only say it again.
     ///
     /// # Safety
-    /// `words` must be as many as the kernel has arguments, of these sizes, and valid until the launch has finished;
-    /// list and events must be live, and appends to the list serialised.
+    /// `words` must be what the kernel's arguments may be until the launch has finished; list and events must be live,
+    /// and appends to the list serialised.
     pub(crate) unsafe fn launch<const N: usize>(
         &self,
         list: ze_command_list_handle_t,
         groups: u32,
-        (words, sizes): (&[u64; N], &[usize; N]),
+        words: &[u64; N],
         signal: ze_event_handle_t,
         after: &[ze_event_handle_t],
     ) -> Result<()> {
         const { assert!(N <= MOST_ARGUMENTS) };
+        if N != self.sizes.len() {
+            return Err(Error::Internal(format!("{N} arguments for kernel {}", self.facts.name)));
+        }
         let api = &*self.api;
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
@@ -122,7 +132,7 @@ impl Kernel {
             set.iter_mut().zip(words).for_each(|(set, word)| *set = Some(*word));
             return Ok(());
         }
-        for (index, ((word, &size), set)) in (0..).zip(words.iter().zip(sizes).zip(set.iter_mut())) {
+        for (index, ((word, &size), set)) in (0..).zip(words.iter().zip(self.sizes).zip(set.iter_mut())) {
             if *set != Some(*word) {
                 *set = None;
                 // SAFETY: a live kernel, and a value at least as wide as the argument.

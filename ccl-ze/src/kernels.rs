@@ -1,7 +1,45 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
+use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Error, Result};
 use std::ffi::CString;
+
+/// Kernels that are compiled together: what a communicator needs as a whole or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    /// The ring, and the pattern of the link test.
+    Ring,
+}
+
+/// A kernel as its source declares it.
+pub(crate) struct Signature {
+    pub(crate) name: String,
+    /// Sizes of its arguments.
+    pub(crate) arg_sizes: &'static [usize],
+}
+
+impl Family {
+    /// All families, in the order of their numbers.
+    pub(crate) const ALL: [Family; 1] = [Family::Ring];
+
+    /// Its file's name, without the ending: source and SPIR-V.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Family::Ring => "ring",
+        }
+    }
+
+    /// Its kernels.
+    pub(crate) fn kernels(self) -> Vec<Signature> {
+        match self {
+            Family::Ring => {
+                let of = |dtype| LineForm::ALL.map(|form| ring_name(dtype, form.granule()));
+                let rings = RING_TYPES.into_iter().flat_map(of).map(|name| Signature { name, arg_sizes: &RING_ARGS });
+                rings.chain([Signature { name: PROBE.into(), arg_sizes: &PROBE_ARGS }]).collect()
+            }
+        }
+    }
+}
 
 /// Sizes of the ring's arguments: send, recv, state, host, inbox, outbox, count, period, rank, n, tiles, rounds,
 /// slot_tiles.

@@ -1,20 +1,27 @@
-//! The module with all device kernels, made for what a driver takes: SPIR-V, or native functions on the software
-//! driver's native engine. It is compiled when a device is opened, so that no call pays for that.
+//! Modules: the device kernels in families, each made for what a driver takes: SPIR-V, or native functions on the
+//! software driver's native engine. A family is compiled when a communicator that uses it is made, once for each device
+//! and process, so that no call pays for that.
 
 use crate::api::{Api, ze};
 use crate::kernel::{Kernel, KernelFacts};
-use crate::kernels::{self, PROBE, RING_TYPES};
-use ccl_core::protocol::LineForm;
-use ccl_core::{DataType, Error, Result};
+use crate::kernels::{self, Family};
+use ccl_core::{Error, Result};
 use level_zero_sys::*;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
 
-/// The kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
-pub(crate) static SPIRV: &[u8] = include_bytes!("../kernels/spirv/ccl.spv");
+/// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
+pub(crate) fn delivered(family: Family) -> &'static [u8] {
+    match family {
+        Family::Ring => include_bytes!("../kernels/spirv/ring.spv"),
+    }
+}
+
 /// The version of that SPIR-V.
 const SPIRV_VERSION: u32 = ze_make_version(1, 2);
 
-/// Flags of the build, on every device the same; the tests of the compiler's output read them from the same file.
+/// Flags of the build, on every device and for every family the same; the tests of the compiler's output read them from
+/// the same file.
 ///
 /// Buffers may be larger than 4 GiB. The flag also decides how memory is addressed, and with that whether a load or
 /// store that the source calls non-temporal passes the caches by: on Alchemist (dg2) it does only with it, and staging
@@ -28,11 +35,71 @@ const GROUP_ITEMS: u32 = 256;
 /// Work-items that share the widest line.
 const LINE_ITEMS: u32 = 4;
 
-/// The kernels on one device.
-pub(crate) struct Module {
+/// The families in use on one device.
+pub(crate) struct Modules {
+    /// By the families' numbers.
+    loaded: [OnceLock<Module>; Family::ALL.len()],
+    /// Held while one is compiled, so that none is twice.
+    compiling: Mutex<()>,
+}
+
+/// A kernel of a loaded family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KernelId {
+    family: Family,
+    index: usize,
+}
+
+impl Modules {
+    pub(crate) fn new() -> Modules {
+        Modules { loaded: [const { OnceLock::new() }; Family::ALL.len()], compiling: Mutex::new(()) }
+    }
+
+    /// Compiles a family, unless it is there already.
+    pub(crate) fn load(
+        &self,
+        family: Family,
+        api: &Arc<Api>,
+        context: ze_context_handle_t,
+        device: ze_device_handle_t,
+    ) -> Result<()> {
+        let _one_at_a_time = self.compiling.lock();
+        let place = &self.loaded[family as usize];
+        if place.get().is_none() {
+            let module = Module::create(family, api, context, device)?;
+            place.get_or_init(|| module);
+        }
+        Ok(())
+    }
+
+    /// A kernel by its name; none if its family isn't loaded or has none of that name.
+    pub(crate) fn find(&self, family: Family, name: &str) -> Option<KernelId> {
+        let kernels = &self.loaded[family as usize].get()?.kernels;
+        kernels.iter().position(|kernel| kernel.facts.name == name).map(|index| KernelId { family, index })
+    }
+
+    /// A kernel that [`Modules::find`] found.
+    pub(crate) fn kernel(&self, id: KernelId) -> &Kernel {
+        let module = self.loaded[id.family as usize].get();
+        &module.expect("found in a loaded family, which stays loaded").kernels[id.index]
+    }
+
+    /// What the driver says of the kernels that are loaded.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = &KernelFacts> {
+        self.loaded.iter().filter_map(OnceLock::get).flat_map(|module| &module.kernels).map(|kernel| &kernel.facts)
+    }
+
+    /// Groups that are certain to run at the same time, whichever of the loaded collectives' they are.
+    pub(crate) fn resident_groups(&self) -> u32 {
+        let collectives = self.facts().filter(|facts| facts.name != kernels::PROBE);
+        collectives.map(|facts| facts.resident_groups).min().unwrap_or(0)
+    }
+}
+
+/// A family's kernels on one device.
+struct Module {
     // Fields are dropped in this order.
-    rings: Vec<(DataType, LineForm, Kernel)>,
-    pub(crate) probe: Kernel,
+    kernels: Vec<Kernel>,
     _handle: Handle,
 }
 
@@ -54,58 +121,40 @@ impl Drop for Handle {
 }
 
 impl Module {
-    /// Compiles the module and makes all its kernels.
-    pub(crate) fn create(api: &Arc<Api>, context: ze_context_handle_t, device: ze_device_handle_t) -> Result<Module> {
+    /// Compiles a family and makes all its kernels.
+    fn create(
+        family: Family,
+        api: &Arc<Api>,
+        context: ze_context_handle_t,
+        device: ze_device_handle_t,
+    ) -> Result<Module> {
         let (handle, most_items) = match Takes::ask(api, device)? {
-            Takes::Spirv => (spirv(api, context, device)?, GROUP_ITEMS.min(most_items(api, device)?)),
+            Takes::Spirv => (spirv(family, api, context, device)?, GROUP_ITEMS.min(most_items(api, device)?)),
             // A native kernel plays a whole group.
             #[cfg(feature = "soft")]
-            Takes::Native => (native(api, context, device)?, 1),
+            Takes::Native => (native(family, api, context, device)?, 1),
         };
         let module = Handle { api: api.clone(), handle };
-        let kernel = |name: &str| Kernel::create(api, handle, name, most_items);
-        let mut rings = Vec::new();
-        for dtype in RING_TYPES {
-            for form in LineForm::ALL {
-                rings.push((dtype, form, kernel(&kernels::ring_name(dtype, form.granule()))?));
+        let signatures = family.kernels();
+        let kernels = signatures.iter().map(|signature| Kernel::create(api, handle, signature, most_items));
+        let kernels = kernels.collect::<Result<Vec<_>>>()?;
+        let module = Module { kernels, _handle: module };
+        for Kernel { facts, .. } in &module.kernels {
+            if most_items > 1 && !facts.group_size.is_multiple_of(LINE_ITEMS) {
+                return Err(Error::NotImplemented(format!(
+                    "a device on which groups of kernel {} have {} work-items: not a multiple of {LINE_ITEMS}",
+                    facts.name, facts.group_size
+                )));
+            }
+            if facts.spilled != 0 {
+                tracing::warn!(
+                    "kernel {} needs {} bytes of memory a work-item for registers that did not fit: it will be slow",
+                    facts.name,
+                    facts.spilled
+                );
             }
         }
-        let module = Module { rings, probe: kernel(PROBE)?, _handle: module };
-        if let Some(facts) = module.facts().find(|facts| most_items > 1 && !facts.group_size.is_multiple_of(LINE_ITEMS))
-        {
-            return Err(Error::NotImplemented(format!(
-                "a device on which groups of kernel {} have {} work-items: not a multiple of {LINE_ITEMS}",
-                facts.name, facts.group_size
-            )));
-        }
-        for facts in module.facts().filter(|facts| facts.spilled != 0) {
-            tracing::warn!(
-                "kernel {} needs {} bytes of memory a work-item for registers that did not fit: it will be slow",
-                facts.name,
-                facts.spilled
-            );
-        }
         Ok(module)
-    }
-
-    /// The ring's kernel for a datatype and line form: its number for [`Module::ring`].
-    pub(crate) fn find_ring(&self, dtype: DataType, form: LineForm) -> Option<usize> {
-        self.rings.iter().position(|ring| (ring.0, ring.1) == (dtype, form))
-    }
-
-    /// A kernel that [`Module::find_ring`] found.
-    pub(crate) fn ring(&self, number: usize) -> &Kernel {
-        &self.rings[number].2
-    }
-
-    /// What the driver says of the kernels.
-    pub(crate) fn facts(&self) -> impl Iterator<Item = &KernelFacts> {
-        self.rings.iter().map(|ring| &ring.2).chain([&self.probe]).map(|kernel| &kernel.facts)
-    }
-
-    /// Groups that are certain to run at the same time, whichever ring's they are.
-    pub(crate) fn resident_groups(&self) -> u32 {
-        self.rings.iter().map(|ring| ring.2.facts.resident_groups).min().unwrap_or(0)
     }
 }
 
@@ -147,11 +196,16 @@ fn most_items(api: &Api, device: ze_device_handle_t) -> Result<u32> {
     Ok(properties.maxTotalGroupSize.min(properties.maxGroupSizeX))
 }
 
-fn spirv(api: &Api, context: ze_context_handle_t, device: ze_device_handle_t) -> Result<ze_module_handle_t> {
+fn spirv(
+    family: Family,
+    api: &Api,
+    context: ze_context_handle_t,
+    device: ze_device_handle_t,
+) -> Result<ze_module_handle_t> {
     #[cfg(feature = "test-hooks")]
-    let image: &[u8] = crate::hooks::SPIRV.get().map_or(SPIRV, |image| image);
+    let image = crate::hooks::replaced(family.name()).unwrap_or(delivered(family));
     #[cfg(not(feature = "test-hooks"))]
-    let image = SPIRV;
+    let image = delivered(family);
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,
@@ -205,12 +259,19 @@ fn take_log(api: &Api, log: ze_module_build_log_handle_t) -> String {
     String::from_utf8_lossy(&text).trim_end_matches('\0').trim().to_owned()
 }
 
-/// Registers the twins with the software driver and makes the module that names them.
+/// Registers a family's twins with the software driver and makes the module that names them.
 #[cfg(feature = "soft")]
-fn native(api: &Api, context: ze_context_handle_t, device: ze_device_handle_t) -> Result<ze_module_handle_t> {
+fn native(
+    family: Family,
+    api: &Api,
+    context: ze_context_handle_t,
+    device: ze_device_handle_t,
+) -> Result<ze_module_handle_t> {
     use sha2::{Digest, Sha256};
     use ze_soft::ext;
-    let twins = crate::twins::all();
+    let kernels = family.kernels();
+    let mut twins = crate::twins::all();
+    twins.retain(|twin| kernels.iter().any(|kernel| kernel.name == twin.name));
     let names: Vec<&str> = twins.iter().map(|t| t.name.as_str()).collect();
     let image = ext::module_image(&names);
     let sha256: [u8; 32] = Sha256::digest(&image).into();
@@ -266,13 +327,27 @@ mod tests {
     fn every_kernel_is_made_at_once() {
         let config = Config { device: DeviceChoice::Soft, ..Config::default() };
         let gpu = Gpu::open(&config, 0).expect("the software driver");
-        assert_eq!(gpu.module.facts().count(), RING_TYPES.len() * LineForm::ALL.len() + 1);
-        for dtype in RING_TYPES {
-            for form in LineForm::ALL {
-                let found = gpu.module.find_ring(dtype, form).expect("a kernel");
-                assert_eq!(gpu.module.ring(found).facts.name, kernels::ring_name(dtype, form.granule()));
+        for family in Family::ALL {
+            gpu.load(family).expect("a family");
+            gpu.load(family).expect("the same again");
+            for kernel in family.kernels() {
+                let found = gpu.modules.find(family, &kernel.name).expect("a kernel");
+                assert_eq!(gpu.modules.kernel(found).facts.name, kernel.name);
             }
+            assert_eq!(gpu.modules.find(family, "another"), None);
         }
-        assert_eq!(gpu.module.find_ring(DataType::Float64, LineForm::L8), None);
+        let kernels = Family::ALL.iter().map(|family| family.kernels().len());
+        assert_eq!(gpu.modules.facts().count(), kernels.sum::<usize>());
+    }
+
+    #[test]
+    fn each_twin_is_of_one_family_and_takes_its_arguments() {
+        let kernels: Vec<_> = Family::ALL.iter().flat_map(|family| family.kernels()).collect();
+        let twins = crate::twins::all();
+        assert_eq!(twins.len(), kernels.len());
+        for twin in twins {
+            let of_name: Vec<_> = kernels.iter().filter(|kernel| kernel.name == twin.name).collect();
+            assert_eq!(of_name.iter().map(|kernel| kernel.arg_sizes).collect::<Vec<_>>(), [twin.arg_sizes]);
+        }
     }
 }

@@ -13,8 +13,8 @@ pub const DTYPES: [DataType; 3] = [Bfloat16, Float16, Float32];
 /// Bytes of a line, in each of its forms.
 pub const GRANULES: [u32; 3] = [8, 16, 64];
 
-/// A kernel that the committed source has, or one with a rule of the protocol broken: a macro of that name in lower
-/// case (`.ci/kernels/build.sh --mutants`).
+/// A family of kernels with a rule of the protocol broken, `FAMILY-MUTANT` as `.ci/kernels/build.sh --mutants` names its
+/// file.
 pub const IMAGE: &str = "BED_IMAGE";
 const MUTANTS: &str = "BED_MUTANTS";
 
@@ -28,8 +28,9 @@ pub fn communicator(rank: &Rank, start: StartState) -> Communicator {
     if let Ok(mutant) = std::env::var(IMAGE) {
         let folder = PathBuf::from(std::env::var(MUTANTS).expect("a folder of mutants"));
         let image = std::fs::read(folder.join(&mutant).with_extension("spv")).expect("a mutant's SPIR-V");
-        assert_ne!(image, hooks::spirv().0, "mutant {mutant} is no mutant");
-        hooks::SPIRV.set(image).expect("the first communicator of its process");
+        let (family, _) = mutant.split_once('-').expect("a family's mutant");
+        assert_ne!(image, hooks::spirv(family).expect("a family").0, "mutant {mutant} is no mutant");
+        hooks::SPIRV.set(vec![(family.into(), image)]).expect("the first communicator of its process");
     }
     let made = rank.builder().start(start).init(&rank.id, rank.rank, rank.n);
     let comm = made.unwrap_or_else(|error| panic!("rank {}: {error}", rank.rank));

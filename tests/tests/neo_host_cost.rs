@@ -47,7 +47,7 @@ impl<'a> Bare<'a> {
         let kernels = comm.kernels();
         let facts = kernels.iter().find(|k| k.name == "ring_float32_l8").unwrap();
         let name = CString::new(facts.name.as_str()).unwrap();
-        let (image, flags) = hooks::spirv();
+        let (image, flags) = hooks::spirv("ring").unwrap();
         let flags = CString::new(flags).unwrap();
         let of = &raw.table;
         let (mut context, mut device) = (std::ptr::null_mut(), std::ptr::null_mut());

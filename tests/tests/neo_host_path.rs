@@ -109,7 +109,8 @@ fn a_module_without_our_kernels_is_refused() {
     // In a process of its own: the kernels of this one stay.
     Group::new("a_module_without_our_kernels_is_refused", 1).run(|_| {
         let only_a_header = [0x0723_0203u32, 0x0001_0200, 0, 8, 0];
-        hooks::SPIRV.set(only_a_header.iter().flat_map(|word| word.to_le_bytes()).collect()).unwrap();
+        let image = only_a_header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        hooks::SPIRV.set(vec![("ring".into(), image)]).unwrap();
         let mesh = bootstrap::local(1).map(|mut meshes| meshes.remove(0)).unwrap();
         let error = pretended(Communicator::builder().unwrap()).init_local(mesh).err().unwrap().to_string();
         assert!(error.contains("zeKernelCreate failed: kernel ring_bfloat16_l8: "), "{error}");

@@ -67,23 +67,23 @@ fn a_module_is_compiled() {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn flag_before_data() {
-    is_noticed("flag_before_data", "flag_first", 2);
+    is_noticed("flag_before_data", "ring-flag_first", 2);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn base_of_a_recording() {
-    is_noticed("base_of_a_recording", "frozen_base", 2);
+    is_noticed("base_of_a_recording", "ring-frozen_base", 2);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn one_slot_fewer() {
-    is_noticed("one_slot_fewer", "one_slot_fewer", 2);
+    is_noticed("one_slot_fewer", "ring-one_slot_fewer", 2);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn truncation_for_rounding() {
-    is_noticed("truncation_for_rounding", "truncate", 2);
+    is_noticed("truncation_for_rounding", "ring-truncate", 2);
 }

@@ -1,4 +1,4 @@
-// All device kernels, one module. README.md says how it is built.
+// The ring's kernels, and the one that tests a link. README.md says how families are built.
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 
 #include "layout.h"
