@@ -5,7 +5,7 @@
 use ccl_core::bootstrap;
 use ccl_core::config::Config;
 use ccl_core::plan::{Agreed, Request, plan};
-use ccl_core::protocol::{LineForm, TAG_LIMIT};
+use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order, ReduceOp};
 use ccl_ze::Communicator;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -13,9 +13,16 @@ use std::hint::black_box;
 
 fn plans(c: &mut Criterion) {
     let config = Config::default();
-    let agreed = Agreed { n: 8, form: LineForm::L64, slot_tiles: 256, max_wires: 32, tag_limit: TAG_LIMIT };
+    let agreed = Agreed { max_wires: 32, ..Agreed::ring(8, LineForm::L64, 256) };
     for (name, count) in [("plan 4 KiB", 2048), ("plan 64 MiB", 32 << 20)] {
-        let request = Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None };
+        let request = Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        };
         c.bench_function(name, |b| b.iter(|| plan(black_box(&request), &agreed, &config)));
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::mesh::{Delivery, Mesh, Parcel};
 use crate::plan::cache::PlanCache;
 use crate::plan::{self, Agreed, Plan, Request};
-use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT, staging_bytes};
+use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT};
 use crate::topology::{self, Hello};
 use crate::types::{DataType, Order, ReduceOp};
 use crate::watch::{Alarm, Call, CallKind, Status, Watch, WatchOptions};
@@ -204,7 +204,10 @@ impl<D: Device> Communicator<D> {
             spin_limit_ms: 2 * config.timeout.as_millis() as u64 + 2_000,
             spins_before_yield: if n <= cores { 20_000 } else { 200 },
             spins_per_ms: 0,
-            reserved: [0; 4],
+            slot_tiles: agreed.slot_tiles,
+            push_tiles: agreed.push_tiles,
+            bulk_bytes: agreed.bulk_bytes,
+            reserved: 0,
             busy: [0; MAX_WIRES],
         };
         let mut endpoint = loop {
@@ -234,7 +237,7 @@ impl<D: Device> Communicator<D> {
         endpoint.activate(&state, agreed.form)?;
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
-        let staging_bytes = staging_bytes(n, agreed.form, agreed.slot_tiles as usize);
+        let staging_bytes = agreed.layout().bytes();
         Ok((endpoint, Info { place, agreed, staging_bytes }, hellos[0].name))
     }
 
@@ -296,9 +299,7 @@ impl<D: Device> Communicator<D> {
             None => {
                 let plan = self.plan(request)?;
                 #[cfg(debug_assertions)]
-                if let Plan::Ring(ring) = &plan {
-                    plan::verify::verify(ring).map_err(Error::Internal)?;
-                }
+                plan.verify().map_err(Error::Internal)?;
                 let executable = Arc::new(shared.endpoint.prepare(request, &plan, shared.rank)?);
                 issue.plans.insert(*request, executable.clone());
                 executable
@@ -328,8 +329,7 @@ fn chance() -> u64 {
 
 /// Connects the ranks, in `place` or, where direct access turns out not to work, in host memory.
 fn connect<D: Device>(device: &D, mesh: &Mesh, agreed: &Agreed, place: &mut Place) -> Result<D::Endpoint> {
-    let n = mesh.world_size();
-    let bytes = staging_bytes(n, agreed.form, agreed.slot_tiles as usize);
+    let bytes = agreed.layout().bytes();
     let mut opened = open(device, mesh, *place, bytes);
     if *place == Place::Device && !works(&opened) {
         if mesh.rank() == 0 {
@@ -368,8 +368,14 @@ fn litmus<E: Endpoint>(
 ) -> Result<bool> {
     let state = CommState { base: 0, tag_limit: agreed.tag_limit, spin_limit_ms: LITMUS_LIMIT_MS, ..*state };
     endpoint.activate(&state, agreed.form)?;
-    let request =
-        Request { count: LITMUS_COUNT, dtype: DataType::Float32, op: ReduceOp::Sum, order: Order::Ring, period: None };
+    let request = Request {
+        count: LITMUS_COUNT,
+        dtype: DataType::Float32,
+        op: ReduceOp::Sum,
+        order: Order::Ring,
+        period: None,
+        registered: None,
+    };
     let plan = plan::plan(&request, agreed, config)?;
     mesh.barrier("litmus test")?;
     let outcome = endpoint.litmus(&request, &plan, mesh.rank());
@@ -525,7 +531,14 @@ mod tests {
     use crate::types::{DataType, Order, ReduceOp};
 
     fn request(count: u64) -> Request {
-        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+        Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        }
     }
 
     fn io(send: usize, recv: usize) -> Io {

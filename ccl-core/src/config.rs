@@ -10,7 +10,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::plan::ring::MAX_SLOT_TILES;
-use crate::protocol::MAX_WIRES;
+use crate::protocol::{BULK_UNIT, MAX_WIRES};
 use crate::{Error, Order, Result};
 
 /// An enumeration of words that a variable accepts.
@@ -127,6 +127,10 @@ pub struct Config {
     pub allow_shared_device: bool,
     /// `CCLX_STAGING_TILES`
     pub staging_tiles: u32,
+    /// `CCLX_PUSH_TILES`
+    pub push_tiles: u32,
+    /// `CCLX_BULK_BYTES`
+    pub bulk_bytes: u32,
     /// `CCLX_MAX_WIRES`
     pub max_wires: u32,
     /// `CCLX_GRANULE` in bytes; 0, as wide as the links allow.
@@ -167,6 +171,10 @@ impl Default for Config {
             // A slot of 1 MiB with the widest lines (1.9 MiB with the narrowest) stays in a second-level cache; the
             // 14 slots of 8 ranks take 14 MiB (26 MiB).
             staging_tiles: 256,
+            // Push slots by lines serve short messages; there are 4n of them.
+            push_tiles: 16,
+            // What two processors that share a cache can have in flight without leaving it.
+            bulk_bytes: 256 << 10,
             max_wires: MAX_WIRES as u32,
             granule: 0,
             events: EventChoice::Auto,
@@ -207,6 +215,11 @@ impl fmt::Display for Kind {
         }
     }
 }
+
+/// Most tiles of a push line slot: 16 ranks then have 256 MiB of them at most.
+const MAX_PUSH_TILES: u32 = 512;
+/// Most bytes of a bulk slot: 16 ranks then have 1 GiB of them.
+const MAX_BULK_BYTES: u32 = 16 << 20;
 
 /// Puts an accepted text into its field; false if the text is not acceptable after all.
 type Set = fn(&mut Config, &str) -> bool;
@@ -297,6 +310,22 @@ pub const VARIABLES: &[Variable] = &[
         kind: Kind::Number { least: 1, most: MAX_SLOT_TILES },
         set: |c, text| put(&mut c.staging_tiles, number(text)),
         show: |c| Some(c.staging_tiles.to_string()),
+    },
+    Variable {
+        name: "CCLX_PUSH_TILES",
+        help: "Tiles of 3840 data bytes in a slot of the one-shot and mesh algorithms by lines; a rank has 4n slots.",
+        alike: true,
+        kind: Kind::Number { least: 1, most: MAX_PUSH_TILES },
+        set: |c, text| put(&mut c.push_tiles, number(text)),
+        show: |c| Some(c.push_tiles.to_string()),
+    },
+    Variable {
+        name: "CCLX_BULK_BYTES",
+        help: "Bytes of a bulk slot, rounded down to whole pages; a rank has 4n where flags may follow data.",
+        alike: true,
+        kind: Kind::Number { least: BULK_UNIT, most: MAX_BULK_BYTES },
+        set: |c, text| put(&mut c.bulk_bytes, number(text)),
+        show: |c| Some(c.bulk_bytes.to_string()),
     },
     Variable {
         name: "CCLX_MAX_WIRES",

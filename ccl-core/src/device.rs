@@ -9,8 +9,40 @@ use crate::protocol::{CommState, LineForm};
 use crate::watch::Alarm;
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Devices for which one table of algorithms serves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceFamily {
+    /// The software device: a processor and its memory.
+    Software,
+    /// Intel GPUs that reach each other over PCIe.
+    IntelPcie,
+    /// Intel GPUs with Xe Link.
+    IntelXelink,
+    /// NVIDIA GPUs.
+    Cuda,
+}
+
+impl DeviceFamily {
+    /// All of them.
+    pub const ALL: [DeviceFamily; 4] =
+        [DeviceFamily::Software, DeviceFamily::IntelPcie, DeviceFamily::IntelXelink, DeviceFamily::Cuda];
+}
+
+impl fmt::Display for DeviceFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceFamily::Software => "software",
+            DeviceFamily::IntelPcie => "intel-pcie",
+            DeviceFamily::IntelXelink => "intel-xelink",
+            DeviceFamily::Cuda => "cuda",
+        })
+    }
+}
 
 /// What a rank tells the others about its device. Everything that selection reads is agreed from these.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,6 +59,12 @@ pub struct DeviceFacts {
     pub granule: u32,
     /// Work-groups that are certain to run at the same time.
     pub resident_groups: u32,
+    /// Whether it has the kernels that push to every peer.
+    pub push: bool,
+    /// Whether whoever sees a flag that was stored after data, with release, sees the data, also on the peers' side.
+    pub bulk: bool,
+    /// Which table of algorithms serves it.
+    pub family: DeviceFamily,
 }
 
 /// Where the staging memory of a communicator lives.

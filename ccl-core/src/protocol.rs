@@ -150,8 +150,14 @@ pub struct CommState {
     /// Turns of a device kernel's wait that take about a millisecond, by which it measures `spin_limit_ms`; 0 is what
     /// suits a GPU. Not used by the native twins, which have a clock.
     pub spins_per_ms: u32,
+    /// [`Layout::slot_tiles`]: what a clearing needs to know of staging memory, whatever the call's algorithm.
+    pub slot_tiles: u32,
+    /// [`Layout::push_tiles`].
+    pub push_tiles: u32,
+    /// [`Layout::bulk_bytes`].
+    pub bulk_bytes: u32,
     /// Unused, keeps `busy` on a line of its own.
-    pub reserved: [u32; 4],
+    pub reserved: u32,
     /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
     pub busy: [u32; MAX_WIRES],
 }
@@ -220,11 +226,133 @@ pub struct StagingHead {
 pub const STAGING_HEAD_BYTES: usize = 8192;
 const _: () = assert!(size_of::<StagingHead>() <= STAGING_HEAD_BYTES);
 
-/// Bytes of a rank's staging memory: the head and, for each step, a slot of `slot_tiles` tiles.
+/// Generations of a push slot: one for odd tags, one for even ones (docs/protocol.md, "Why two generations").
+pub const GENERATIONS: usize = 2;
+/// Bytes from one flag to the next, where flags are apart from their data: each on a line of its own.
+pub const FLAG_STRIDE: usize = 64;
+
+/// Generation of the push slots that the round with this tag uses.
+pub const fn generation(tag: u32) -> usize {
+    (tag % GENERATIONS as u32) as usize
+}
+
+/// What a push slot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub enum Region {
+    /// Inputs: one-shot, and the first phase of a mesh.
+    Input = 0,
+    /// Results: the second phase of a mesh.
+    Result = 1,
+}
+
+impl Region {
+    /// Both.
+    pub const ALL: [Region; 2] = [Region::Input, Region::Result];
+}
+
+/// Which flag of a direct call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub enum DirectFlag {
+    /// The sender's buffers may be read and written.
+    Ready = 0,
+    /// The sender has read all that it reads and stored all that it stores.
+    Done = 1,
+}
+
+/// Where everything in a rank's staging memory lies: a function of what all ranks agreed on at init, never of a call.
+///
+/// `StagingHead` | the ring's line slots | push line slots | flags of bulk slots and of direct calls | bulk slots.
+/// Ranges are never shared between layouts of a word: one that holds data must not lie where another layout polls.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    /// Ranks.
+    pub n: usize,
+    /// Lines on the wire.
+    pub form: LineForm,
+    /// Tiles of a slot of the ring.
+    pub slot_tiles: u32,
+    /// Tiles of a push line slot; 0 if there are none.
+    pub push_tiles: u32,
+    /// Data bytes of a bulk slot, a multiple of [`BULK_UNIT`]; 0 if there are none, nor flags of direct calls.
+    pub bulk_bytes: u32,
+}
+
+/// What the size of a bulk slot is a multiple of.
+pub const BULK_UNIT: u32 = 4096;
+
+impl Layout {
+    const fn places(&self) -> usize {
+        if self.n < 2 { 0 } else { Region::ALL.len() * GENERATIONS * self.n }
+    }
+
+    const fn place(&self, region: Region, generation: usize, sender: usize) -> usize {
+        (region as usize * GENERATIONS + generation) * self.n + sender
+    }
+
+    /// Byte offset of the first push line slot: the end of the ring's.
+    pub const fn push_offset(&self) -> usize {
+        ring_bytes(self.n, self.form, self.slot_tiles as usize)
+    }
+
+    /// Bytes of a push line slot.
+    pub const fn push_slot_bytes(&self) -> usize {
+        self.push_tiles as usize * self.form.tile_bytes()
+    }
+
+    /// Byte offset of the push line slot into which `sender` stores. The own one is never used.
+    pub const fn push_slot(&self, region: Region, generation: usize, sender: usize) -> usize {
+        self.push_offset() + self.place(region, generation, sender) * self.push_slot_bytes()
+    }
+
+    /// Byte offset of the first flag, where the lines end: all from the head to here are lines of one form.
+    pub const fn flags_offset(&self) -> usize {
+        self.push_offset() + self.places() * self.push_slot_bytes()
+    }
+
+    /// Flags that are apart from their data: those of bulk slots, then those of direct calls.
+    pub const fn flags(&self) -> usize {
+        if self.bulk_bytes == 0 || self.n < 2 { 0 } else { (self.places() + 2 * self.n) * MAX_WIRES }
+    }
+
+    /// Byte offset of a wire's flag of a bulk slot.
+    pub const fn bulk_flag(&self, region: Region, generation: usize, sender: usize, wire: u32) -> usize {
+        let flag = self.place(region, generation, sender) * MAX_WIRES + wire as usize;
+        self.flags_offset() + flag * FLAG_STRIDE
+    }
+
+    /// Byte offset of a wire's flag of a direct call.
+    pub const fn direct_flag(&self, which: DirectFlag, sender: usize, wire: u32) -> usize {
+        let flag = (self.places() + which as usize * self.n + sender) * MAX_WIRES + wire as usize;
+        self.flags_offset() + flag * FLAG_STRIDE
+    }
+
+    /// Byte offset of the first bulk slot.
+    pub const fn bulk_offset(&self) -> usize {
+        (self.flags_offset() + self.flags() * FLAG_STRIDE).next_multiple_of(BULK_UNIT as usize)
+    }
+
+    /// Byte offset of the data of the bulk slot into which `sender` stores. The own one is never used.
+    pub const fn bulk_slot(&self, region: Region, generation: usize, sender: usize) -> usize {
+        self.bulk_offset() + self.place(region, generation, sender) * self.bulk_bytes as usize
+    }
+
+    /// Bytes of staging memory.
+    pub const fn bytes(&self) -> usize {
+        if self.bulk_bytes == 0 {
+            self.flags_offset()
+        } else {
+            self.bulk_offset() + self.places() * self.bulk_bytes as usize
+        }
+    }
+}
+
+/// Bytes of the head and of the ring's slots, for each step one of `slot_tiles` tiles.
 ///
 /// Slot s of every layout is the same range, whatever the number of wires: that is what makes calls of different
 /// sizes safe after one another.
-pub const fn staging_bytes(n: usize, form: LineForm, slot_tiles: usize) -> usize {
+pub const fn ring_bytes(n: usize, form: LineForm, slot_tiles: usize) -> usize {
     STAGING_HEAD_BYTES + slots(n) * slot_tiles * form.tile_bytes()
 }
 
@@ -256,6 +384,55 @@ mod tests {
         }
         assert_eq!(LineForm::from_granule(32), Some(LineForm::L16));
         assert_eq!(LineForm::from_granule(4), None);
+    }
+
+    #[test]
+    fn nothing_in_staging_memory_overlaps() {
+        for form in LineForm::ALL {
+            for (n, push_tiles, bulk_bytes) in [(2, 3, 4096), (3, 1, 8192), (16, 16, 262_144), (5, 0, 4096), (5, 4, 0)]
+            {
+                let layout = Layout { n, form, slot_tiles: 7, push_tiles, bulk_bytes };
+                let mut ranges = vec![(0, STAGING_HEAD_BYTES, 8)];
+                for slot in 0..slots(n) {
+                    let bytes = 7 * form.tile_bytes();
+                    ranges.push((STAGING_HEAD_BYTES + slot * bytes, bytes, form.granule()));
+                }
+                for sender in 0..n {
+                    for region in Region::ALL {
+                        for generation in 0..GENERATIONS {
+                            let bytes = layout.push_slot_bytes();
+                            ranges.push((layout.push_slot(region, generation, sender), bytes, form.granule()));
+                            if bulk_bytes > 0 {
+                                let at = layout.bulk_slot(region, generation, sender);
+                                ranges.push((at, bulk_bytes as usize, BULK_UNIT as usize));
+                                for wire in 0..MAX_WIRES as u32 {
+                                    ranges.push((layout.bulk_flag(region, generation, sender, wire), 64, 64));
+                                }
+                            }
+                        }
+                    }
+                    for which in [DirectFlag::Ready, DirectFlag::Done] {
+                        for wire in (0..MAX_WIRES as u32).filter(|_| bulk_bytes > 0) {
+                            ranges.push((layout.direct_flag(which, sender, wire), 64, 64));
+                        }
+                    }
+                }
+                ranges.sort_unstable();
+                let mut end = 0;
+                let mut used = 0;
+                for (start, bytes, align) in ranges {
+                    assert!(start >= end && start % align == 0, "{layout:?} at {start}");
+                    end = start + bytes;
+                    used += bytes;
+                }
+                assert_eq!(end, layout.bytes(), "{layout:?}");
+                assert!(end - used < BULK_UNIT as usize, "holes");
+                let flags = (layout.flags_offset()..layout.flags_offset() + layout.flags() * FLAG_STRIDE).len();
+                assert_eq!(flags, if bulk_bytes > 0 { 6 * n * MAX_WIRES * 64 } else { 0 });
+            }
+        }
+        let alone = Layout { n: 1, form: LineForm::L64, slot_tiles: 9, push_tiles: 9, bulk_bytes: 4096 };
+        assert!(alone.bytes() <= STAGING_HEAD_BYTES + BULK_UNIT as usize);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What the ranks agree on at init, as a pure function of what each of them said.
 
 use crate::config::Config;
-use crate::device::{DeviceFacts, Place};
+use crate::device::{DeviceFacts, DeviceFamily, Place};
 use crate::error::{Error, Result};
 use crate::plan::Agreed;
-use crate::protocol::{LineForm, MAX_RANKS, MAX_WIRES, TAG_LIMIT};
+use crate::protocol::{BULK_UNIT, LineForm, MAX_RANKS, MAX_WIRES, TAG_LIMIT};
 use serde::{Deserialize, Serialize};
 
 /// A rank's first word to the others.
@@ -89,7 +89,24 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
         return Err(Error::NotImplemented("a device that keeps no work-group resident".into()));
     }
     let max_wires = resident.min(config.max_wires).min(MAX_WIRES as u32);
-    Ok(Agreed { n, form, slot_tiles: config.staging_tiles, max_wires, tag_limit: TAG_LIMIT })
+    let every = |holds: fn(&DeviceFacts) -> bool| hellos.iter().all(|h| holds(&h.device));
+    let push = every(|d| d.push);
+    let bulk = push && every(|d| d.bulk);
+    Ok(Agreed {
+        n,
+        form,
+        slot_tiles: config.staging_tiles,
+        push_tiles: if push { config.push_tiles } else { 0 },
+        bulk_bytes: if bulk { config.bulk_bytes / BULK_UNIT * BULK_UNIT } else { 0 },
+        // A mixture goes by the table of the slowest links.
+        family: hellos
+            .iter()
+            .map(|h| h.device.family)
+            .reduce(|a, b| if a == b { a } else { DeviceFamily::IntelPcie })
+            .unwrap_or(DeviceFamily::Software),
+        max_wires,
+        tag_limit: TAG_LIMIT,
+    })
 }
 
 /// Where staging memory goes: device memory if every rank's device reaches the next one's and nobody forbade it.

@@ -17,6 +17,8 @@ fn every_variable_reaches_its_own_field_and_comes_back() {
         ("CCLX_ON_ERROR", "log"),
         ("CCLX_ALLOW_SHARED_DEVICE", "1"),
         ("CCLX_STAGING_TILES", "7"),
+        ("CCLX_PUSH_TILES", "5"),
+        ("CCLX_BULK_BYTES", "8192"),
         ("CCLX_MAX_WIRES", "3"),
         ("CCLX_GRANULE", "16"),
         ("CCLX_EVENTS", "regular"),
@@ -100,8 +102,11 @@ fn a_lookup_is_asked_for_the_table() {
 
 #[test]
 fn default_staging_of_8_ranks_is_moderate() {
-    for form in ccl_core::protocol::LineForm::ALL {
-        let bytes = ccl_core::protocol::staging_bytes(8, form, Config::default().staging_tiles as usize);
-        assert!(bytes < 32 << 20, "{bytes}");
+    use ccl_core::protocol::{Layout, LineForm};
+    let Config { staging_tiles: slot_tiles, push_tiles, bulk_bytes, .. } = Config::default();
+    // Where bulk slots are agreed on, so are the widest lines: both are shown for a processor's memory.
+    for (form, bulk_bytes) in [(LineForm::L8, 0), (LineForm::L16, 0), (LineForm::L64, bulk_bytes)] {
+        let bytes = Layout { n: 8, form, slot_tiles, push_tiles, bulk_bytes }.bytes();
+        assert!(bytes <= 32 << 20, "{form:?}: {bytes}");
     }
 }

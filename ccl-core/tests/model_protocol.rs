@@ -332,8 +332,15 @@ fn the_model_deals_lines_as_a_plan_deals_blocks() {
     let (form, n) = (LineForm::L16, 3);
     for (slot_tiles, wires, blocks) in [(1, 1, 7), (2, 2, 150), (4, 2, 400), (6, 3, 271), (6, 1, 999)] {
         let count = (blocks * BLOCK_WORDS) as u64;
-        let request = Request { count, dtype: DataType::Float32, op: ReduceOp::Sum, order: Order::Ring, period: None };
-        let agreed = Agreed { n, form, slot_tiles: slot_tiles as u32, max_wires: 64, tag_limit: TAG_LIMIT };
+        let request = Request {
+            count,
+            dtype: DataType::Float32,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        };
+        let agreed = Agreed::ring(n, form, slot_tiles as u32);
         let plan = RingPlan::new(&request, &agreed, wires as u32).unwrap();
         let model = Scenario::new(n, slot_tiles * TILE_BLOCKS, TAG_LIMIT, vec![Call::dealt(n, wires, blocks)]);
         assert_eq!(plan.rounds, model.rounds(0));

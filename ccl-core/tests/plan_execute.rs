@@ -4,7 +4,7 @@
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::ring::{RingPlan, Step};
 use ccl_core::plan::{Agreed, Request};
-use ccl_core::protocol::{BLOCK_WORDS, LineForm, TAG_LIMIT, tag};
+use ccl_core::protocol::{BLOCK_WORDS, LineForm, tag};
 use ccl_core::reference::{add, sum_ring};
 use ccl_core::{DataType, Order, ReduceOp};
 
@@ -131,14 +131,9 @@ fn executed_plans_leave_the_bits_of_the_reference_on_every_rank() {
             for period in [None, Some(77), Some(1024)] {
                 for (form, wires) in LineForm::ALL.into_iter().zip([1, 2, 3]) {
                     let dtype = types[(i + wires as usize) % 3];
-                    let request = Request { count, dtype, op: ReduceOp::Sum, order: Order::Ring, period };
-                    let agreed = Agreed {
-                        n,
-                        form,
-                        slot_tiles: wires * (1 + i as u32 % 2) + 1,
-                        max_wires: 64,
-                        tag_limit: TAG_LIMIT,
-                    };
+                    let request =
+                        Request { count, dtype, op: ReduceOp::Sum, order: Order::Ring, period, registered: None };
+                    let agreed = Agreed::ring(n, form, wires * (1 + i as u32 % 2) + 1);
                     let plan = RingPlan::new(&request, &agreed, wires).unwrap();
                     let inputs = messages(n, count, dtype);
                     let views: Vec<_> = inputs.iter().map(Vec::as_slice).collect();

@@ -5,7 +5,7 @@ use ccl_core::config::Config;
 use ccl_core::plan::ring::RingPlan;
 use ccl_core::plan::verify::verify;
 use ccl_core::plan::{Agreed, Plan, Request, plan};
-use ccl_core::protocol::{LineForm, TAG_LIMIT};
+use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order, ReduceOp};
 use proptest::prelude::*;
 
@@ -13,11 +13,11 @@ const LARGE: u64 = 10_556_587;
 const BEYOND_32_BITS: u64 = (1 << 33) + 12_289;
 
 fn request(count: u64, dtype: DataType, period: Option<u64>) -> Request {
-    Request { count, dtype, op: ReduceOp::Sum, order: Order::Ring, period }
+    Request { count, dtype, op: ReduceOp::Sum, order: Order::Ring, period, registered: None }
 }
 
 fn agreed(n: usize, form: LineForm, slot_tiles: u32) -> Agreed {
-    Agreed { n, form, slot_tiles, max_wires: 64, tag_limit: TAG_LIMIT }
+    Agreed::ring(n, form, slot_tiles)
 }
 
 /// Counts at which something changes.
@@ -46,6 +46,7 @@ fn chosen_plans_for_every_number_of_ranks() {
                 match plan {
                     Plan::Empty => assert_eq!(count, 0),
                     Plan::Local => assert_eq!(n, 1),
+                    Plan::Push(push) => panic!("nobody can push: {push}"),
                     Plan::Ring(ring) => {
                         assert!(n > 1 && count > 0 && ring.rounds >= 1);
                         rings += 1;

@@ -304,7 +304,7 @@ impl Communicator {
 
     /// A request in the configured order and in one row.
     pub fn request(&self, count: u64, dtype: DataType, op: ReduceOp) -> Request {
-        Request { count, dtype, op, order: self.config.order, period: None }
+        Request { count, dtype, op, order: self.config.order, period: None, registered: None }
     }
 
     /// The same on raw device addresses, after the events in `after` as well.

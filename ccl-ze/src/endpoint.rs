@@ -332,6 +332,8 @@ impl Endpoint for ZeEndpoint {
                 ];
                 Kind::Ring { kernel, groups: ring.wires, arguments }
             }
+            // Not selected while `DeviceFacts::push` is false.
+            Plan::Push(push) => return Err(Error::NotImplemented(format!("{push} on this device"))),
         };
         Ok(Executable { kind })
     }

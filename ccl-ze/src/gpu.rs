@@ -6,7 +6,7 @@ use crate::driver;
 use crate::kernels::Family;
 use crate::module::Modules;
 use ccl_core::config::{Config, EventChoice};
-use ccl_core::device::DeviceFacts;
+use ccl_core::device::{DeviceFacts, DeviceFamily};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -93,6 +93,10 @@ impl Gpu {
             // link nothing is known yet.
             granule: if api.software { 64 } else { 8 },
             resident_groups: 0,
+            push: false,
+            // The order of two stores is shown for a processor's memory only.
+            bulk: api.software,
+            family: if api.software { DeviceFamily::Software } else { DeviceFamily::IntelPcie },
         };
         let mut gpu = Gpu {
             chain: Mutex::new(Chain::new()),

@@ -38,7 +38,7 @@ pub fn ranks<R: Send>(
 
 /// A sum in ring order.
 pub fn sum(dtype: DataType, count: usize) -> Request {
-    Request { count: count as u64, dtype, op: ReduceOp::Sum, order: Order::Ring, period: None }
+    Request { count: count as u64, dtype, op: ReduceOp::Sum, order: Order::Ring, period: None, registered: None }
 }
 
 /// A communicator with a stream and room for a message.

@@ -24,6 +24,7 @@ fn extent(comm: &Communicator, calls: &[Call]) -> (u32, u32) {
     let plans = calls.iter().map(|call| comm.plan(&sum(call.dtype, call.count)).unwrap());
     plans.fold((0, 0), |(wires, rounds), plan| match plan {
         Plan::Ring(ring) => (wires.max(ring.wires), rounds.max(ring.rounds)),
+        Plan::Push(push) => panic!("{push}"),
         Plan::Empty | Plan::Local => (wires, rounds),
     })
 }

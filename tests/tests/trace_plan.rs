@@ -50,6 +50,7 @@ fn check(n: usize, config: &Config, requests: &[Request]) -> usize {
                         assert_eq!(steps.len(), planned, "rank {rank} of {plan}");
                         compared += planned;
                     }
+                    Plan::Push(push) => panic!("{push}"),
                     Plan::Empty | Plan::Local => assert!(steps.is_empty(), "rank {rank}: {steps:?} in {plan}"),
                 }
                 if check_data {

@@ -3,7 +3,7 @@
 use super::sizes::{self, Step};
 use ccl_core::config::Config;
 use ccl_core::plan::{self, Agreed, Request};
-use ccl_core::protocol::{LineForm, TAG_LIMIT};
+use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order, ReduceOp};
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -208,14 +208,8 @@ impl Args {
 /// Asks the library for a plan, so that what it can't do is refused before a process is started.
 fn supported(ranks: usize, count: u64, dtype: DataType, op: ReduceOp, config: &Config) -> Result<(), String> {
     // What the ranks will agree on is not known yet; what is refused doesn't hang on it.
-    let agreed = Agreed {
-        n: ranks,
-        form: LineForm::L64,
-        slot_tiles: config.staging_tiles,
-        max_wires: config.max_wires,
-        tag_limit: TAG_LIMIT,
-    };
-    let request = Request { count, dtype, op, order: config.order, period: None };
+    let agreed = Agreed { max_wires: config.max_wires, ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles) };
+    let request = Request { count, dtype, op, order: config.order, period: None, registered: None };
     plan::plan(&request, &agreed, config).map(drop).map_err(|error| error.to_string())
 }
 

@@ -39,11 +39,12 @@ impl<T> PlanCache<T> {
 
     /// The set in which `request` may be.
     fn set(request: &Request) -> usize {
-        let Request { count, dtype, op, order, period } = *request;
+        let Request { count, dtype, op, order, period, registered } = *request;
         let kind = dtype as u64 | (op as u64) << 8 | (order as u64) << 16;
         // Multiplication by an odd constant with mixed bits, the upper bits of which depend on all lower ones.
         let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let hash = mix(mix(mix(0, count), period.unwrap_or(0)), kind);
+        let place = registered.map_or(0, |r| mix(mix(1, r.send.offset), r.recv.offset));
+        let hash = mix(mix(mix(place, count), period.unwrap_or(0)), kind);
         (hash >> 32) as usize % SETS * WAYS
     }
 
@@ -87,7 +88,14 @@ mod tests {
     use crate::{DataType, Order, ReduceOp};
 
     fn request(count: u64) -> Request {
-        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+        Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        }
     }
 
     #[test]

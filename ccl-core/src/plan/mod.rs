@@ -5,16 +5,19 @@
 
 pub mod cache;
 pub mod geometry;
+pub mod push;
 pub mod ring;
 pub mod verify;
 
 use std::fmt;
 
 use crate::config::{Algorithm, Config};
-use crate::protocol::{LineForm, MAX_RANKS, MAX_WIRES};
+use crate::device::DeviceFamily;
+use crate::protocol::{Layout, LineForm, MAX_RANKS, MAX_WIRES, TAG_LIMIT};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
 use geometry::Geometry;
+use push::PushPlan;
 use ring::RingPlan;
 
 /// What a call asks for.
@@ -30,6 +33,27 @@ pub struct Request {
     pub order: Order,
     /// Elements of a row, if ownership starts anew with each.
     pub period: Option<u64>,
+    /// Where the buffers lie in collectively registered ones: alike on all ranks, as everything here.
+    pub registered: Option<Registered>,
+}
+
+/// A buffer of a call as a place in a registered one. Alike on all ranks: that is what they agree on by registering, and
+/// what a caller vouches for with the offset.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RegisteredRange {
+    /// Number of the registration, counted alike on all ranks.
+    pub registration: u32,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}
+
+/// Both buffers of a call as places in registered ones; equal if it is in place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Registered {
+    /// Input.
+    pub send: RegisteredRange,
+    /// Output.
+    pub recv: RegisteredRange,
 }
 
 /// What all ranks agreed on at init.
@@ -39,12 +63,40 @@ pub struct Agreed {
     pub n: usize,
     /// Lines on the wire: the narrowest that any link needs.
     pub form: LineForm,
-    /// Tiles of a slot.
+    /// Tiles of a slot of the ring.
     pub slot_tiles: u32,
+    /// Tiles of a push line slot; 0 if not every rank can push to every other.
+    pub push_tiles: u32,
+    /// Bytes of a bulk slot; 0 if data and flag may not be stored apart. Direct calls need it as well.
+    pub bulk_bytes: u32,
+    /// What kind of device it is for the selection of algorithms.
+    pub family: DeviceFamily,
     /// Most work-groups that run at once on every rank's device.
     pub max_wires: u32,
     /// Highest tag.
     pub tag_limit: u32,
+}
+
+impl Agreed {
+    /// What suffices for rings.
+    pub const fn ring(n: usize, form: LineForm, slot_tiles: u32) -> Self {
+        Self {
+            n,
+            form,
+            slot_tiles,
+            push_tiles: 0,
+            bulk_bytes: 0,
+            family: DeviceFamily::Software,
+            max_wires: MAX_WIRES as u32,
+            tag_limit: TAG_LIMIT,
+        }
+    }
+
+    /// Where everything lies in staging memory.
+    pub const fn layout(&self) -> Layout {
+        let Self { n, form, slot_tiles, push_tiles, bulk_bytes, .. } = *self;
+        Layout { n, form, slot_tiles, push_tiles, bulk_bytes }
+    }
 }
 
 /// What a device is to do for a call.
@@ -56,6 +108,8 @@ pub enum Plan {
     Local,
     /// A ring.
     Ring(RingPlan),
+    /// One-shot, mesh or direct.
+    Push(PushPlan),
 }
 
 /// Wires for a message, by its bytes: the last row that it reaches. More wires share the work among more cores, but
@@ -65,7 +119,7 @@ const WIRES_BY_BYTES: [(u64, u32); 7] =
 
 /// The plan for `request`; refuses, before anything is enqueued, whatever this build does not execute.
 pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan> {
-    let Request { count, dtype, op, order, period } = *request;
+    let Request { count, dtype, op, order, period, .. } = *request;
     let n = agreed.n;
     if n == 0 || agreed.slot_tiles == 0 || agreed.max_wires == 0 || agreed.tag_limit == 0 {
         return Err(Error::Internal(format!("a plan from nothing agreed: {agreed:?}")));
@@ -116,6 +170,7 @@ impl Plan {
         match self {
             Plan::Empty | Plan::Local => 0,
             Plan::Ring(ring) => ring.rounds,
+            Plan::Push(push) => push.rounds,
         }
     }
 
@@ -125,6 +180,7 @@ impl Plan {
             // Neither takes a step that could be wrong.
             Plan::Empty | Plan::Local => Ok(()),
             Plan::Ring(ring) => verify::verify(ring),
+            Plan::Push(push) => verify::check_geometry(&push.geometry, push.wires),
         }
     }
 }
@@ -135,6 +191,7 @@ impl fmt::Display for Plan {
             Plan::Empty => f.write_str("nothing to do: no elements"),
             Plan::Local => f.write_str("local copy: one rank"),
             Plan::Ring(ring) => ring.fmt(f),
+            Plan::Push(push) => push.fmt(f),
         }
     }
 }
@@ -143,12 +200,18 @@ impl fmt::Display for Plan {
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
-    use crate::protocol::TAG_LIMIT;
 
-    const AGREED: Agreed = Agreed { n: 4, form: LineForm::L64, slot_tiles: 256, max_wires: 16, tag_limit: TAG_LIMIT };
+    const AGREED: Agreed = Agreed { max_wires: 16, ..Agreed::ring(4, LineForm::L64, 256) };
 
     fn request(count: u64) -> Request {
-        Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None }
+        Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        }
     }
 
     fn ring(count: u64, agreed: &Agreed, config: &Config) -> RingPlan {

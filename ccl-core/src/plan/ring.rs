@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::geometry::Geometry;
 use super::{Agreed, Request};
-use crate::protocol::{LineForm, MAX_WIRES, STAGING_HEAD_BYTES, TILE_BLOCKS, sent_chunk, slots, staging_bytes};
+use crate::protocol::{LineForm, MAX_WIRES, STAGING_HEAD_BYTES, TILE_BLOCKS, ring_bytes, sent_chunk, slots};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
 /// Most tiles of a slot: counts of words and lines stay within 32 bits.
@@ -90,7 +90,7 @@ impl fmt::Display for Step {
 impl RingPlan {
     /// The ring for `request` on `wires` wires. Fails if it can't be expressed, never because of what ranks support.
     pub fn new(request: &Request, agreed: &Agreed, wires: u32) -> Result<Self> {
-        let Request { count, dtype, op, order, period } = *request;
+        let Request { count, dtype, op, order, period, .. } = *request;
         let Agreed { n, form, slot_tiles, .. } = *agreed;
         if n < 2 {
             return Err(Error::InvalidArgument(format!("a ring of {n} ranks; it takes at least 2")));
@@ -189,7 +189,7 @@ impl RingPlan {
 
     /// Bytes of staging memory that the plan's slots lie in.
     pub const fn staging_bytes(&self) -> usize {
-        staging_bytes(self.n, self.form, self.slot_tiles as usize)
+        ring_bytes(self.n, self.form, self.slot_tiles as usize)
     }
 }
 
@@ -213,8 +213,15 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn ring(n: usize, count: u64, form: LineForm, slot_tiles: u32, wires: u32) -> RingPlan {
-        let request = Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None };
-        let agreed = Agreed { n, form, slot_tiles, max_wires: 64, tag_limit: u32::MAX };
+        let request = Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        };
+        let agreed = Agreed { max_wires: 64, tag_limit: u32::MAX, ..Agreed::ring(n, form, slot_tiles) };
         RingPlan::new(&request, &agreed, wires).unwrap()
     }
 
@@ -272,9 +279,15 @@ mod tests {
 
     #[test]
     fn rings_that_cannot_be_are_refused() {
-        let request =
-            Request { count: 1, dtype: DataType::Float32, op: ReduceOp::Sum, order: Order::Ring, period: None };
-        let agreed = Agreed { n: 1, form: LineForm::L8, slot_tiles: 4, max_wires: 4, tag_limit: 9 };
+        let request = Request {
+            count: 1,
+            dtype: DataType::Float32,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        };
+        let agreed = Agreed { max_wires: 4, tag_limit: 9, ..Agreed::ring(1, LineForm::L8, 4) };
         assert!(RingPlan::new(&request, &agreed, 1).unwrap_err().to_string().contains("ring of 1"));
         let agreed = Agreed { n: 2, ..agreed };
         let huge = Agreed { slot_tiles: MAX_SLOT_TILES + 1, ..agreed };

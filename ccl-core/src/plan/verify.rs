@@ -252,7 +252,7 @@ impl Machine<'_> {
 ///
 /// The blocks of a row form a grid, dealt to chunks and wires in turn, so it is enough that counts agree, that the
 /// ends of every stream lie where the definition of a chunk puts them, and that no element is left over.
-fn check_geometry(geometry: &Geometry, wires: u32) -> Result<(), String> {
+pub(super) fn check_geometry(geometry: &Geometry, wires: u32) -> Result<(), String> {
     let mut elements = 0;
     for chunk in 0..geometry.n() {
         let blocks = geometry.blocks_in_chunk(chunk);
@@ -293,8 +293,15 @@ mod tests {
     /// Equal chunks over two full rounds, so that a fault shows as itself and not as a difference of lengths.
     fn even(n: usize, wires: u32) -> RingPlan {
         let count = (n * TILE_BLOCKS * 128 * 2) as u64 * u64::from(wires);
-        let request = Request { count, dtype: DataType::Bfloat16, op: ReduceOp::Sum, order: Order::Ring, period: None };
-        let agreed = Agreed { n, form: LineForm::L64, slot_tiles: wires, max_wires: 64, tag_limit: 9 };
+        let request = Request {
+            count,
+            dtype: DataType::Bfloat16,
+            op: ReduceOp::Sum,
+            order: Order::Ring,
+            period: None,
+            registered: None,
+        };
+        let agreed = Agreed { tag_limit: 9, ..Agreed::ring(n, LineForm::L64, wires) };
         let plan = RingPlan::new(&request, &agreed, wires).unwrap();
         assert_eq!((plan.rounds, verify(&plan)), (2, Ok(())));
         plan

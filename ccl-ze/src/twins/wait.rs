@@ -138,7 +138,10 @@ mod tests {
             spin_limit_ms,
             spins_before_yield: 2 * SPINS_PER_ABORT_POLL,
             spins_per_ms: 0,
-            reserved: [0; 4],
+            slot_tiles: 1,
+            push_tiles: 0,
+            bulk_bytes: 0,
+            reserved: 0,
             busy: [0; MAX_WIRES],
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
