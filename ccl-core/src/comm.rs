@@ -207,7 +207,7 @@ impl<D: Device> Communicator<D> {
             slot_tiles: agreed.slot_tiles,
             push_tiles: agreed.push_tiles,
             bulk_bytes: agreed.bulk_bytes,
-            reserved: 0,
+            granule: agreed.form.granule() as u32,
             busy: [0; MAX_WIRES],
         };
         let mut endpoint = loop {
@@ -234,6 +234,7 @@ impl<D: Device> Communicator<D> {
             }
         };
         agreed.tag_limit = start.tag_limit;
+        let state = CommState { granule: agreed.form.granule() as u32, ..state };
         endpoint.activate(&state, agreed.form)?;
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
@@ -366,7 +367,13 @@ fn litmus<E: Endpoint>(
     config: &Config,
     state: &CommState,
 ) -> Result<bool> {
-    let state = CommState { base: 0, tag_limit: agreed.tag_limit, spin_limit_ms: LITMUS_LIMIT_MS, ..*state };
+    let state = CommState {
+        base: 0,
+        tag_limit: agreed.tag_limit,
+        spin_limit_ms: LITMUS_LIMIT_MS,
+        granule: agreed.form.granule() as u32,
+        ..*state
+    };
     endpoint.activate(&state, agreed.form)?;
     let request = Request {
         count: LITMUS_COUNT,

@@ -156,8 +156,8 @@ pub struct CommState {
     pub push_tiles: u32,
     /// [`Layout::bulk_bytes`].
     pub bulk_bytes: u32,
-    /// Unused, keeps `busy` on a line of its own.
-    pub reserved: u32,
+    /// [`Layout::form`], by its bytes. (`busy` begins on a line of its own.)
+    pub granule: u32,
     /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
     pub busy: [u32; MAX_WIRES],
 }

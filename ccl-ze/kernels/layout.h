@@ -33,7 +33,10 @@ struct comm_state {
     uint spins_before_yield;
     // Turns of a spin loop in a millisecond; 0 leaves it to SPINS_PER_MS.
     uint spins_per_ms;
-    uint reserved[4];
+    uint slot_tiles;
+    uint push_tiles;
+    uint bulk_bytes;
+    uint granule;
     uint busy[MAX_WIRES];
 };
 

@@ -8,6 +8,8 @@
 #include "call.h"
 #include "line.h"
 
+#define ALGORITHM "ring.inc"
+
 #define DTYPE bfloat16
 #define LOG2_ELEM 1
 #include "lines.inc"

@@ -141,7 +141,7 @@ mod tests {
             slot_tiles: 1,
             push_tiles: 0,
             bulk_bytes: 0,
-            reserved: 0,
+            granule: 64,
             busy: [0; MAX_WIRES],
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
