@@ -15,9 +15,10 @@ pub mod plan;
 pub mod protocol;
 pub mod reference;
 pub mod slot;
+mod softfloat;
 pub mod topology;
 pub mod types;
 pub mod watch;
 
 pub use error::{Error, Result};
-pub use types::{DataType, Order, ReduceOp};
+pub use types::{DataType, Factor, Kind, Order, ReduceOp};

@@ -7,7 +7,8 @@ pub const BLOCK_BYTES: usize = 256;
 /// 32-bit words of a block.
 pub const BLOCK_WORDS: usize = BLOCK_BYTES / 4;
 /// Blocks of a tile, the unit in which slots are sized: the least number of blocks that fills whole lines in every
-/// [`LineForm`] (1, 3 and 15 words of payload), so that rounds begin at block boundaries.
+/// [`LineForm`] (1, 3 and 15 words of payload), so that rounds begin at block boundaries. Of 8-byte elements a tile may
+/// hold fewer ([`LineForm::tile_blocks`]).
 pub const TILE_BLOCKS: usize = 15;
 /// 32-bit words of a tile.
 pub const TILE_WORDS: usize = TILE_BLOCKS * BLOCK_WORDS;
@@ -76,6 +77,21 @@ impl LineForm {
     /// 32-bit words of data.
     pub const fn payload_words(self) -> usize {
         self.granule() / 4 - 1
+    }
+
+    /// 32-bit words of data in a line of elements of `elem` bytes. An element of 8 bytes doesn't straddle two work-items:
+    /// of the wider forms one word stays unused, and of the narrowest each has two lines.
+    pub const fn data_words(self, elem: usize) -> usize {
+        match (self, elem) {
+            (LineForm::L64, 8) => 14,
+            (LineForm::L16, 8) => 2,
+            _ => self.payload_words(),
+        }
+    }
+
+    /// Blocks of a tile of elements of `elem` bytes: what its lines, which are the same for all types, carry.
+    pub const fn tile_blocks(self, elem: usize) -> usize {
+        self.lines_per_tile() * self.data_words(elem) / BLOCK_WORDS
     }
 
     /// Lines of a tile.
@@ -382,6 +398,18 @@ mod tests {
         for form in LineForm::ALL {
             assert_eq!(form.lines_per_tile() * form.payload_words(), TILE_WORDS);
         }
+        for elem in [1, 2, 4, 8] {
+            for form in LineForm::ALL {
+                // Rounds begin at block boundaries, and elements in one line or in two of their own.
+                let words = form.lines_per_tile() * form.data_words(elem);
+                assert_eq!(words, form.tile_blocks(elem) * BLOCK_WORDS);
+                assert!(form.data_words(elem) * 4 % elem == 0 || form.data_words(elem) * 8 == elem);
+            }
+        }
+        assert_eq!(
+            LineForm::ALL.map(|form| (form.tile_blocks(4), form.tile_blocks(8))),
+            [(15, 15), (15, 10), (15, 14)]
+        );
         assert_eq!(LineForm::from_granule(32), Some(LineForm::L16));
         assert_eq!(LineForm::from_granule(4), None);
     }

@@ -1,109 +1,57 @@
 //! Scalar reference of every reduction: the bits that plans and kernels are held to.
 //!
-//! Floating addition is done here on integers, from the definition: exact, then rounded once to nearest, ties to even.
-//! So it owes nothing to the twins, to a conversion instruction, or to the rounding and flushing modes of the thread
-//! that runs it. The rules beyond IEEE 754: every sum that is NaN is the one canonical NaN (positive, quiet, no
-//! payload); subnormals are kept; x + -x is +0 and only -0 + -0 is -0. Integers wrap.
+//! docs/numerics.md has the rules. Floating-point arithmetic is done on integers, from the definition.
 
-use crate::DataType;
 use crate::plan::geometry::Geometry;
+use crate::softfloat::Format;
+use crate::{DataType, Order, ReduceOp};
 
-/// A binary interchange format.
-#[derive(Clone, Copy)]
-struct Format {
-    exponent_bits: u32,
-    fraction_bits: u32,
+/// The bits that an element has.
+const fn mask(dtype: DataType) -> u64 {
+    u64::MAX >> (64 - 8 * dtype.size())
 }
 
-impl Format {
-    const fn of(dtype: DataType) -> Option<Self> {
-        let (exponent_bits, fraction_bits) = match dtype {
-            DataType::Float16 => (5, 10),
-            DataType::Bfloat16 => (8, 7),
-            DataType::Float32 => (8, 23),
-            DataType::Float64 => (11, 52),
-            _ => return None,
-        };
-        Some(Self { exponent_bits, fraction_bits })
-    }
-
-    const fn sign(self) -> u64 {
-        1 << (self.exponent_bits + self.fraction_bits)
-    }
-
-    const fn infinity(self) -> u64 {
-        ((1 << self.exponent_bits) - 1) << self.fraction_bits
-    }
-
-    const fn canonical_nan(self) -> u64 {
-        self.infinity() | 1 << (self.fraction_bits - 1)
-    }
-
-    /// Exponent (that of subnormals is 1, as for the smallest normal numbers) and significand of a finite magnitude.
-    const fn parts(self, magnitude: u64) -> (u32, u64) {
-        let hidden = 1 << self.fraction_bits;
-        let fraction = magnitude & (hidden - 1);
-        match (magnitude >> self.fraction_bits) as u32 {
-            0 => (1, fraction),
-            exponent => (exponent, fraction | hidden),
-        }
-    }
-
-    fn add(self, a: u64, b: u64) -> u64 {
-        let (sign, infinity) = (self.sign(), self.infinity());
-        let magnitudes = (a & !sign, b & !sign);
-        if magnitudes.0 > infinity || magnitudes.1 > infinity {
-            return self.canonical_nan();
-        }
-        // Magnitudes compare as integers do.
-        let (large, small) = if magnitudes.0 >= magnitudes.1 { (a, b) } else { (b, a) };
-        let subtract = (a ^ b) & sign != 0;
-        if large & !sign == infinity {
-            return if subtract && small & !sign == infinity { self.canonical_nan() } else { large };
-        }
-        // Three more bits below the significand: guard, round, and one that is 1 if anything was lost to its right.
-        const EXTRA: u32 = 3;
-        let (mut exponent, high) = self.parts(large & !sign);
-        let (small_exponent, low) = self.parts(small & !sign);
-        let (high, low) = (high << EXTRA, shift_right_sticky(low << EXTRA, exponent - small_exponent));
-        let mut sum = if subtract { high - low } else { high + low };
-        if sum == 0 {
-            return if subtract { 0 } else { large & sign };
-        }
-        let top = self.fraction_bits + EXTRA;
-        if sum >> (top + 1) != 0 {
-            sum = shift_right_sticky(sum, 1);
-            exponent += 1;
-        } else {
-            let shift = (top - sum.ilog2().min(top)).min(exponent - 1);
-            sum <<= shift;
-            exponent -= shift;
-        }
-        let (lost, half) = (sum & ((1 << EXTRA) - 1), 1 << (EXTRA - 1));
-        sum >>= EXTRA;
-        sum += u64::from(lost > half || (lost == half && sum & 1 == 1));
-        // Added, not or-ed: a significand that rounding carried into the next binade carries into the exponent, up to
-        // and including infinity; one that stayed below the hidden bit is subnormal, with exponent field 0.
-        let bits = (u64::from(exponent - 1) << self.fraction_bits) + sum;
-        (large & sign) | bits.min(infinity)
+/// What `op` makes of two elements on the way, given and returned as bits in the lowest bytes: average and pre-multiplied
+/// sum are sums.
+pub fn combine(dtype: DataType, op: ReduceOp, a: u64, b: u64) -> u64 {
+    let Some(format) = Format::of(dtype) else { return combine_integers(dtype, op, a, b) };
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => format.add(a, b),
+        ReduceOp::Prod => format.multiply(a, b),
+        ReduceOp::Max | ReduceOp::Min if format.is_nan(a) || format.is_nan(b) => format.canonical_nan(),
+        ReduceOp::Max if format.less(a, b) => b,
+        ReduceOp::Max => a,
+        ReduceOp::Min if format.less(b, a) => b,
+        ReduceOp::Min => a,
     }
 }
 
-/// `value / 2^by`, its last bit set if anything was lost.
-const fn shift_right_sticky(value: u64, by: u32) -> u64 {
-    if by >= u64::BITS {
-        return (value != 0) as u64;
+fn combine_integers(dtype: DataType, op: ReduceOp, a: u64, b: u64) -> u64 {
+    let result = match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => a.wrapping_add(b),
+        ReduceOp::Prod => a.wrapping_mul(b),
+        ReduceOp::Max => dtype.integer(a).max(dtype.integer(b)) as u64,
+        ReduceOp::Min => dtype.integer(a).min(dtype.integer(b)) as u64,
+    };
+    result & mask(dtype)
+}
+
+/// The product of two elements.
+pub fn multiply(dtype: DataType, a: u64, b: u64) -> u64 {
+    combine(dtype, ReduceOp::Prod, a, b)
+}
+
+/// A finished sum divided by the number of ranks. Integers lose what is behind the point.
+pub fn average(dtype: DataType, sum: u64, n: usize) -> u64 {
+    match Format::of(dtype) {
+        Some(format) => format.divide(sum, n as u32),
+        None => (dtype.integer(sum) / n as i128) as u64 & mask(dtype),
     }
-    let kept = value >> by;
-    kept | (kept << by != value) as u64
 }
 
 /// The sum of two elements, given and returned as bits in the lowest bytes.
 pub fn add(dtype: DataType, a: u64, b: u64) -> u64 {
-    match Format::of(dtype) {
-        Some(format) => format.add(a, b),
-        None => a.wrapping_add(b) & (u64::MAX >> (64 - 8 * dtype.size())),
-    }
+    combine(dtype, ReduceOp::Sum, a, b)
 }
 
 /// The NaN that stands for all, as bits; `None` for integers.
@@ -135,18 +83,36 @@ pub fn to_f64(dtype: DataType, bits: u64) -> f64 {
     }
 }
 
-/// The all-reduced message in ring order: chunk c is ((x_c + x_c+1) + ...), rounded to the element type at every hop.
-/// A single input is returned as it is.
+/// The sum of one element of all ranks in rank order, unrounded as long as its type allows.
+fn in_rank_order(dtype: DataType, op: ReduceOp, x: impl Fn(usize) -> u64, n: usize) -> u64 {
+    let fold = |dtype, x: &dyn Fn(usize) -> u64| {
+        let all = (1..n).fold(x(0), |all, rank| combine(dtype, op, all, x(rank)));
+        if op == ReduceOp::Avg { average(dtype, all, n) } else { all }
+    };
+    match Format::of(dtype).filter(|_| dtype.size() == 2) {
+        Some(format) => {
+            let wide = |rank| format.convert(x(rank), Format::BINARY32);
+            Format::BINARY32.convert(fold(DataType::Float32, &wide), format)
+        }
+        None => fold(dtype, &x),
+    }
+}
+
+/// The all-reduced message. In ring order chunk c is ((x_c + x_c+1) + ...), rounded to the element type at every hop; in
+/// rank order it is ((x_0 + x_1) + ...), of 16-bit floats in binary32 and rounded once. A single input is returned as it
+/// is, unless it is to be multiplied.
 ///
 /// # Panics
-/// If there are not `geometry.n()` inputs of `geometry.count()` elements of `dtype`.
-pub fn sum_ring(inputs: &[&[u8]], dtype: DataType, geometry: &Geometry) -> Vec<u8> {
+/// If there are not `geometry.n()` inputs of `geometry.count()` elements of `dtype`, or if a factor is of no use for it.
+pub fn all_reduce(inputs: &[&[u8]], dtype: DataType, op: ReduceOp, order: Order, geometry: &Geometry) -> Vec<u8> {
     let (n, size) = (geometry.n(), dtype.size());
     check_inputs(inputs, dtype, geometry);
+    let factor = op.factor(dtype).unwrap_or_else(|error| panic!("{error}"));
+    let contribution = |rank: usize, i: usize| match op {
+        ReduceOp::PreMulSum(_) => multiply(dtype, load(inputs[rank], size, i), factor),
+        _ => load(inputs[rank], size, i),
+    };
     let mut output = inputs[0].to_vec();
-    if n == 1 {
-        return output;
-    }
     let (count, period) = (geometry.count() as usize, geometry.period() as usize);
     let block = geometry.block_elements() as usize;
     let mut first = 0;
@@ -155,13 +121,28 @@ pub fn sum_ring(inputs: &[&[u8]], dtype: DataType, geometry: &Geometry) -> Vec<u
         let end = (first + (block - column % block).min(period - column)).min(count);
         let chunk = geometry.chunk_of(first as u64);
         for i in first..end {
-            let x = |hop: usize| load(inputs[(chunk + hop) % n], size, i);
-            let sum = (1..n).fold(x(0), |sum, hop| add(dtype, sum, x(hop)));
-            output[i * size..][..size].copy_from_slice(&sum.to_le_bytes()[..size]);
+            let x = |hop: usize| contribution((chunk + hop) % n, i);
+            let reduced = match order {
+                _ if n == 1 => x(0),
+                Order::Rank => in_rank_order(dtype, op, |rank| contribution(rank, i), n),
+                Order::Ring => {
+                    let all = (1..n).fold(x(0), |all, hop| combine(dtype, op, all, x(hop)));
+                    if op == ReduceOp::Avg { average(dtype, all, n) } else { all }
+                }
+            };
+            output[i * size..][..size].copy_from_slice(&reduced.to_le_bytes()[..size]);
         }
         first = end;
     }
     output
+}
+
+/// [`all_reduce`] of the sum in ring order.
+///
+/// # Panics
+/// As that does.
+pub fn sum_ring(inputs: &[&[u8]], dtype: DataType, geometry: &Geometry) -> Vec<u8> {
+    all_reduce(inputs, dtype, ReduceOp::Sum, Order::Ring, geometry)
 }
 
 /// The sums in binary64, in rank order, unrounded: for checks by tolerance.

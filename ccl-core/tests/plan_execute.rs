@@ -5,8 +5,8 @@ use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::ring::{RingPlan, Step};
 use ccl_core::plan::{Agreed, Request};
 use ccl_core::protocol::{BLOCK_WORDS, LineForm, tag};
-use ccl_core::reference::{add, sum_ring};
-use ccl_core::{DataType, Order, ReduceOp};
+use ccl_core::reference::{all_reduce, average, combine, multiply, sum_ring};
+use ccl_core::{DataType, Factor, Order, ReduceOp};
 
 /// Bits that differ by rank and position and whose sums depend on the order: exponents near one, any fraction.
 fn message(rank: usize, count: u64, dtype: DataType) -> Vec<u8> {
@@ -19,7 +19,9 @@ fn message(rank: usize, count: u64, dtype: DataType) -> Vec<u8> {
         let bits = match dtype {
             DataType::Bfloat16 => sign << 15 | (123 + scale) << 7 | fraction & 0x7F,
             DataType::Float16 => sign << 15 | (11 + scale) << 10 | fraction & 0x3FF,
-            _ => sign << 31 | (123 + scale) << 23 | fraction & 0x7F_FFFF,
+            DataType::Float32 => sign << 31 | (123 + scale) << 23 | fraction & 0x7F_FFFF,
+            DataType::Float64 => sign << 63 | (1019 + scale) << 52 | h >> 12,
+            _ => h,
         };
         bytes.extend_from_slice(&bits.to_le_bytes()[..dtype.size()]);
     }
@@ -60,14 +62,15 @@ impl Run<'_> {
 
     /// Executes a step of `rank`; false while a line of its slot is missing.
     fn execute(&mut self, rank: usize, step: &Step) -> bool {
-        let (plan, payload) = (self.plan, self.plan.form.payload_words());
+        let (plan, flag) = (self.plan, self.plan.form.payload_words());
+        let payload = plan.form.data_words(plan.dtype.size());
         let (size, stamp) = (plan.dtype.size(), tag(40, step.round));
         let line = |slot: u32, l: u32| plan.line_offset(slot, step.wire, l) / 4;
         let mut words = vec![0u32; step.lines as usize * payload];
         if step.receive {
             for (l, data) in words.chunks_mut(payload).enumerate() {
                 let at = line(step.position - 1, l as u32);
-                if self.ranks[rank].staging[at + payload] != stamp {
+                if self.ranks[rank].staging[at + flag] != stamp {
                     return false;
                 }
                 data.copy_from_slice(&self.ranks[rank].staging[at..at + payload]);
@@ -77,12 +80,20 @@ impl Run<'_> {
         for (at, from, bytes) in self.places(step) {
             let own = &mut self.ranks[rank].message[at..at + bytes];
             let part = &mut value[from..from + bytes];
-            if !step.receive {
-                part.copy_from_slice(own);
-            } else if step.reduce {
+            if !step.receive || step.reduce {
                 for (x, y) in part.chunks_mut(size).zip(own.chunks(size)) {
                     let bits = |b: &[u8]| b.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-                    x.copy_from_slice(&add(plan.dtype, bits(x), bits(y)).to_le_bytes()[..size]);
+                    let mut all = match plan.op {
+                        ReduceOp::PreMulSum(factor) => multiply(plan.dtype, bits(y), factor.bits()),
+                        _ => bits(y),
+                    };
+                    if step.receive {
+                        all = combine(plan.dtype, plan.op, bits(x), all);
+                    }
+                    if step.store && plan.op == ReduceOp::Avg {
+                        all = average(plan.dtype, all, plan.n);
+                    }
+                    x.copy_from_slice(&all.to_le_bytes()[..size]);
                 }
             }
             if step.store {
@@ -96,7 +107,7 @@ impl Run<'_> {
                 for (word, bytes) in next[at..].iter_mut().zip(data.chunks(4)) {
                     *word = u32::from_le_bytes(bytes.try_into().unwrap());
                 }
-                next[at + payload] = stamp;
+                next[at + flag] = stamp;
             }
         }
         true
@@ -124,20 +135,22 @@ fn execute(plan: &RingPlan, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 #[test]
 fn executed_plans_leave_the_bits_of_the_reference_on_every_rank() {
-    let types = [DataType::Bfloat16, DataType::Float16, DataType::Float32];
     let mut several_rounds = 0;
+    let mut turn = 0;
     for n in [2, 3, 4, 5, 8, 16] {
         for (i, count) in [1, n as u64 - 1, n as u64 + 1, 127, 1009, 4097, 30_011].into_iter().enumerate() {
             for period in [None, Some(77), Some(1024)] {
                 for (form, wires) in LineForm::ALL.into_iter().zip([1, 2, 3]) {
-                    let dtype = types[(i + wires as usize) % 3];
-                    let request =
-                        Request { count, dtype, op: ReduceOp::Sum, order: Order::Ring, period, registered: None };
+                    turn += 1;
+                    let dtype = DataType::ALL[turn % 10];
+                    let factor = ReduceOp::PreMulSum(Factor::new(dtype, message(20, 1, dtype)[0].into()));
+                    let op = *ReduceOp::ALL.get(turn / 10 % 6).unwrap_or(&factor);
+                    let request = Request { count, dtype, op, order: Order::Ring, period, registered: None };
                     let agreed = Agreed::ring(n, form, wires * (1 + i as u32 % 2) + 1);
                     let plan = RingPlan::new(&request, &agreed, wires).unwrap();
                     let inputs = messages(n, count, dtype);
                     let views: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
-                    let expected = reference(&views, dtype, period);
+                    let expected = all_reduce(&views, dtype, op, Order::Ring, &plan.geometry);
                     for (rank, output) in execute(&plan, &inputs).into_iter().enumerate() {
                         assert!(output == expected, "{plan}: rank {rank} differs");
                     }

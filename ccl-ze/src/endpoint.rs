@@ -4,7 +4,7 @@ use crate::api::ze;
 use crate::event::{EventSlot, Events};
 use crate::gpu::Gpu;
 use crate::hooks;
-use crate::kernels::{Family, PROBE, RING_ARGS, probe_word, ring_name};
+use crate::kernels::{Family, PROBE, RING_ARGS, RING_TYPES, probe_word, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::module::KernelId;
 use crate::stream::Stream;
@@ -13,7 +13,7 @@ use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS};
 use ccl_core::watch::{Alarm, DeviceFault, Progress};
-use ccl_core::{Error, Result};
+use ccl_core::{Error, ReduceOp, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -313,6 +313,9 @@ impl Endpoint for ZeEndpoint {
             Plan::Empty => Kind::Empty,
             Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
             Plan::Ring(ring) => {
+                if ring.op != ReduceOp::Sum || !RING_TYPES.contains(&ring.dtype) {
+                    return Err(Error::NotImplemented(format!("a ring of {} {}", ring.dtype, ring.op)));
+                }
                 let form = self.form.ok_or_else(|| Error::Internal("no line form is agreed yet".into()))?;
                 let kernel = self.kernel(Family::Ring, &ring_name(ring.dtype, form.granule()))?;
                 let arguments = [

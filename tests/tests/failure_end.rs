@@ -136,7 +136,7 @@ impl Folder {
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut command = Command::new(compiler);
         command.args(["-std=c99", "-D_GNU_SOURCE", "-Wall", "-Werror", "-O1", "-DCOUNT=4000"]);
-        command.arg(format!("-DFLOAT32={}", DataType::Float32 as u32)).arg(format!("-DSUM={}", ReduceOp::Sum as u32));
+        command.arg(format!("-DFLOAT32={}", DataType::Float32 as u32)).arg(format!("-DSUM={}", ReduceOp::Sum.code()));
         command.arg(&source).arg("-o").arg(&program).arg("-ldl");
         let done = command.output().expect("a C compiler, by the name of cc or in CC");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

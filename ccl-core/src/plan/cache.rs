@@ -4,6 +4,7 @@
 //! and never of the plan, which is a pure function.
 
 use super::Request;
+use crate::{Kind, ReduceOp};
 
 const SETS: usize = 64;
 const WAYS: usize = 4;
@@ -40,11 +41,12 @@ impl<T> PlanCache<T> {
     /// The set in which `request` may be.
     fn set(request: &Request) -> usize {
         let Request { count, dtype, op, order, period, registered } = *request;
-        let kind = dtype as u64 | (op as u64) << 8 | (order as u64) << 16;
+        let kind = u64::from(Kind::new(dtype, op, order).word());
         // Multiplication by an odd constant with mixed bits, the upper bits of which depend on all lower ones.
         let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let place = registered.map_or(0, |r| mix(mix(1, r.send.offset), r.recv.offset));
-        let hash = mix(mix(mix(place, count), period.unwrap_or(0)), kind);
+        let factor = if let ReduceOp::PreMulSum(factor) = op { factor.bits() } else { 0 };
+        let hash = mix(mix(mix(mix(place, factor), count), period.unwrap_or(0)), kind);
         (hash >> 32) as usize % SETS * WAYS
     }
 
@@ -85,7 +87,7 @@ impl<T> PlanCache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataType, Order, ReduceOp};
+    use crate::{DataType, Factor, Order, ReduceOp};
 
     fn request(count: u64) -> Request {
         Request {
@@ -106,6 +108,8 @@ mod tests {
             request(2),
             Request { dtype: DataType::Float16, ..request(1) },
             Request { op: ReduceOp::Max, ..request(1) },
+            Request { op: ReduceOp::PreMulSum(Factor::new(DataType::Bfloat16, 1)), ..request(1) },
+            Request { op: ReduceOp::PreMulSum(Factor::new(DataType::Bfloat16, 2)), ..request(1) },
             Request { order: Order::Rank, ..request(1) },
             Request { period: Some(1), ..request(1) },
         ];

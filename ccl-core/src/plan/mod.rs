@@ -125,17 +125,16 @@ pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan>
         return Err(Error::Internal(format!("a plan from nothing agreed: {agreed:?}")));
     }
     let Algorithm::Ring = config.allreduce;
-    let runs = n <= MAX_RANKS
-        && op == ReduceOp::Sum
-        && order == Order::Ring
-        && matches!(dtype, DataType::Bfloat16 | DataType::Float16 | DataType::Float32);
-    if !runs {
+    // A ring adds as the chunks go round. With one rank there is nothing to add.
+    if n > MAX_RANKS || (order == Order::Rank && n > 1) {
         return Err(Error::NotImplemented(format!(
-            "all_reduce of {dtype} {op} with order={order} by algorithm {} on {n} ranks; there are: \
-             bfloat16 float16 float32, sum, order=ring, 1 to {MAX_RANKS} ranks",
+            "all_reduce of {dtype} {op} with order={order} by algorithm {} on {n} ranks; there are: order=ring, \
+             1 to {MAX_RANKS} ranks",
             config.allreduce
         )));
     }
+    // Whether it is of use for the elements.
+    op.factor(dtype)?;
     // Also the judge of count and period, whatever the plan.
     let geometry = Geometry::new(n, count, period, dtype.size())?;
     if count == 0 {
@@ -200,6 +199,7 @@ impl fmt::Display for Plan {
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
+    use crate::Factor;
 
     const AGREED: Agreed = Agreed { max_wires: 16, ..Agreed::ring(4, LineForm::L64, 256) };
 
@@ -230,11 +230,24 @@ mod tests {
     }
 
     #[test]
+    fn every_type_and_reduction_has_a_plan() {
+        let config = Config::default();
+        for dtype in DataType::ALL {
+            for op in ReduceOp::ALL.into_iter().chain([ReduceOp::PreMulSum(Factor::new(dtype, 3))]) {
+                let request = Request { dtype, op, ..request(100_003) };
+                for form in LineForm::ALL {
+                    let plan = plan(&request, &Agreed { form, slot_tiles: 5, ..AGREED }, &config).unwrap();
+                    plan.verify().unwrap();
+                    assert!(matches!(plan, Plan::Ring(ring) if (ring.dtype, ring.op) == (dtype, op)));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_refused_by_name() {
         let config = Config::default();
         let cases = [
-            (Request { dtype: DataType::Float64, ..request(0) }, AGREED, "float64"),
-            (Request { op: ReduceOp::Avg, ..request(1) }, AGREED, "avg"),
             (Request { order: Order::Rank, ..request(1) }, AGREED, "order=rank"),
             (request(1), Agreed { n: 17, ..AGREED }, "17 ranks"),
             (request(100_000_000), Agreed { tag_limit: 3, ..AGREED }, "CCLX_STAGING_TILES"),
@@ -246,7 +259,12 @@ mod tests {
             };
             assert!(text.contains(word), "{text}");
         }
-        for (request, word) in [(request(1 << 61), "beyond"), (Request { period: Some(0), ..request(0) }, "period")] {
+        let factor = ReduceOp::PreMulSum(Factor::new(DataType::Int8, 3));
+        for (request, word) in [
+            (request(1 << 61), "beyond"),
+            (Request { period: Some(0), ..request(0) }, "period"),
+            (Request { op: factor, ..request(0) }, "a factor of int8 (bits 0x3) for elements of bfloat16"),
+        ] {
             let Err(Error::InvalidArgument(text)) = plan(&request, &AGREED, &config) else {
                 panic!("{request:?} was not refused")
             };

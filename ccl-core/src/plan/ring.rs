@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::geometry::Geometry;
 use super::{Agreed, Request};
-use crate::protocol::{LineForm, MAX_WIRES, STAGING_HEAD_BYTES, TILE_BLOCKS, ring_bytes, sent_chunk, slots};
+use crate::protocol::{LineForm, MAX_WIRES, STAGING_HEAD_BYTES, ring_bytes, sent_chunk, slots};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
 /// Most tiles of a slot: counts of words and lines stay within 32 bits.
@@ -108,7 +108,7 @@ impl RingPlan {
         let geometry = Geometry::new(n, count, period, dtype.size())?;
         let tiles = slot_tiles / wires;
         let longest = (0..n).map(|chunk| geometry.wire_blocks(chunk, wires, 0)).max().unwrap_or(0);
-        let rounds = longest.div_ceil(u64::from(tiles) * TILE_BLOCKS as u64);
+        let rounds = longest.div_ceil(u64::from(tiles) * form.tile_blocks(dtype.size()) as u64);
         let rounds = u32::try_from(rounds).map_err(|_| {
             Error::NotImplemented(format!("{count} elements of {dtype} in {rounds} rounds, more than 32 bits hold"))
         })?;
@@ -122,7 +122,7 @@ impl RingPlan {
 
     /// Blocks of a wire's stream that one full round carries.
     pub const fn round_blocks(&self) -> u64 {
-        self.tiles as u64 * TILE_BLOCKS as u64
+        self.tiles as u64 * self.form.tile_blocks(self.geometry.elem()) as u64
     }
 
     /// What `wire` carries of `chunk` in `round`, if anything.
@@ -133,7 +133,7 @@ impl RingPlan {
         (blocks > 0).then(|| {
             // At most MAX_SLOT_TILES tiles: 32 bits suffice.
             let words = self.geometry.wire_words(chunk, self.wires, wire, first_block, blocks) as u32;
-            let lines = words.div_ceil(self.form.payload_words() as u32);
+            let lines = words.div_ceil(self.form.data_words(self.geometry.elem()) as u32);
             Segment { first_block, blocks: blocks as u32, words, lines }
         })
     }

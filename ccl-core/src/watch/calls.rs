@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::{DataType, ReduceOp};
+use crate::{DataType, Factor, ReduceOp};
 
 /// Kept calls; more than are ever in flight.
 const KEPT: usize = 64;
@@ -69,7 +69,7 @@ pub struct Call {
     pub count: u64,
     /// Element type.
     pub dtype: DataType,
-    /// Reduction, if it is one.
+    /// Reduction, if it is one. Its factor is not kept.
     pub op: Option<ReduceOp>,
 }
 
@@ -93,7 +93,7 @@ impl Default for Calls {
 
 impl Calls {
     pub(super) fn record(&self, number: u64, call: Call) {
-        let op = call.op.map_or(0, |op| op as u64 + 1);
+        let op = call.op.map_or(0, |op| u64::from(op.code()) + 1);
         let slot = &self.0[number as usize % KEPT];
         slot.number.store(0, Ordering::Relaxed);
         // A reader that sees a new field sees the zero as well.
@@ -113,11 +113,12 @@ impl Calls {
         if slot.number.load(Ordering::Relaxed) != number {
             return None;
         }
+        let dtype = DataType::from_abi((what >> 8) as u32 & 0xFF)?;
         Some(Call {
             kind: CallKind::ALL.into_iter().find(|kind| *kind as u64 == what & 0xFF)?,
             count,
-            dtype: DataType::from_abi((what >> 8) as u32 & 0xFF)?,
-            op: ((what >> 16) as u32).checked_sub(1).and_then(ReduceOp::from_abi),
+            dtype,
+            op: ((what >> 16) as u32).checked_sub(1).and_then(|code| ReduceOp::from_code(code, Factor::new(dtype, 0))),
         })
     }
 
@@ -149,6 +150,9 @@ mod tests {
         assert_eq!(calls.describe(37), "all_gather #37 (370 bfloat16)");
         assert_eq!(calls.describe(36), "collective #36");
         assert_eq!(calls.describe(101), "collective #101");
+        let op = Some(ReduceOp::PreMulSum(Factor::new(DataType::Float32, 7)));
+        calls.record(101, Call { kind: CallKind::AllReduce, count: 3, dtype: DataType::Float32, op });
+        assert_eq!(calls.describe(101), "all_reduce #101 (3 float32 premulsum)");
     }
 
     #[test]
