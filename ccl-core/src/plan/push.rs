@@ -242,7 +242,8 @@ impl PushPlan {
             (_, Transport::Bulk) => layout.bulk_bytes / BLOCK_BYTES as u32,
             (_, Transport::Lines(form)) => {
                 let lines = layout.push_tiles * form.lines_per_tile() as u32;
-                let block = (BLOCK_WORDS as u32).div_ceil(form.payload_words() as u32);
+                // Of the elements that leave the most of a line unused: the limit is the same for all types.
+                let block = (BLOCK_WORDS as u32).div_ceil(form.data_words(8) as u32);
                 lines / (block * segments(mode, agreed.n))
             }
         };
@@ -259,7 +260,7 @@ impl PushPlan {
     pub fn round_blocks(&self) -> u64 {
         match self.transport {
             Transport::Lines(form) => {
-                u64::from(self.segment_lines()) * form.payload_words() as u64 / BLOCK_WORDS as u64
+                u64::from(self.segment_lines()) * form.data_words(self.geometry.elem()) as u64 / BLOCK_WORDS as u64
             }
             Transport::Bulk => 0,
         }
@@ -277,7 +278,7 @@ impl PushPlan {
             let blocks = (all - first_block).min(self.round_blocks());
             // A slot has at most MAX_SLOT_TILES tiles: 32 bits suffice.
             let words = self.geometry.wire_words(chunk, self.wires, wire, first_block, blocks) as u32;
-            let lines = words.div_ceil(form.payload_words() as u32);
+            let lines = words.div_ceil(form.data_words(self.geometry.elem()) as u32);
             Segment { first_block, blocks: blocks as u32, words, lines }
         };
         let segment = match self.mode {
