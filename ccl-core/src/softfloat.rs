@@ -149,7 +149,7 @@ impl Format {
             Some(Number::Finite { significand, exponent }) => {
                 const EXTRA: u32 = 72;
                 let (dividend, by) = (u128::from(significand) << EXTRA, u128::from(by));
-                let quotient = dividend / by | u128::from(!dividend.is_multiple_of(by));
+                let quotient = (dividend / by) | u128::from(!dividend.is_multiple_of(by));
                 self.round(sign, quotient, exponent - EXTRA as i32)
             }
         }

@@ -76,7 +76,7 @@ fn special(exponent_bits: u32, fraction_bits: u32) -> Vec<u64> {
     let (infinity, sign) = (((1u64 << exponent_bits) - 1) << fraction_bits, 1u64 << (exponent_bits + fraction_bits));
     let one = bias << fraction_bits;
     let mut magnitudes = vec![0, 1, 2, 3, least - 1, least, least + 1, one - 1, one, one + 1, infinity - 1, infinity];
-    magnitudes.extend([infinity + 1, infinity | least / 2, sign - 1]);
+    magnitudes.extend([infinity + 1, infinity | (least / 2), sign - 1]);
     // Around the square root of the smallest and of the largest numbers: products that just leave the range.
     for exponent in [
         bias / 2 - u64::from(fraction_bits / 2).min(bias / 4),
