@@ -9,7 +9,7 @@ use crate::error::fail;
 use crate::event;
 use crate::handle::get;
 use crate::list::{List, wait_list};
-use crate::op::{Op, Waits};
+use crate::op::Op;
 use crate::properties::MAX_FILL_PATTERN;
 use crate::queue::lists;
 use level_zero_sys::*;
@@ -31,9 +31,9 @@ fn append(
     run(|| {
         let list = get::<List, _>(list)?;
         // SAFETY: the specification's promise about wait lists.
-        let waits = unsafe { wait_list(list, edges.wait_count, edges.waits) }?;
+        let target = unsafe { wait_list(list, edges.wait_count, edges.waits) }?;
         let signal = if edges.signal.is_null() { None } else { Some(event::get(edges.signal)?) };
-        list.append(op(list)?, waits, signal)
+        list.append(op(list)?, target, signal)
     })
 }
 
@@ -171,7 +171,11 @@ unsafe extern "C" fn zeCommandListAppendSignalEvent(
     hCommandList: ze_command_list_handle_t,
     hEvent: ze_event_handle_t,
 ) -> ze_result_t {
-    run(|| get::<List, _>(hCommandList)?.append(Op::Nothing, Waits::default(), Some(event::get(hEvent)?)))
+    let edges = Edges { signal: hEvent, ..NO_EDGES };
+    if hEvent.is_null() && !hCommandList.is_null() {
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    }
+    append(hCommandList, &edges, |_| Ok(Op::Nothing))
 }
 
 unsafe extern "C" fn zeCommandListAppendWaitOnEvents(
@@ -229,10 +233,10 @@ unsafe extern "C" fn zeCommandListImmediateAppendCommandListsExp(
     run(|| {
         let list = get::<List, _>(hCommandListImmediate)?;
         // SAFETY: the specification's promise about both arrays.
-        let (lists, waits) =
+        let (lists, target) =
             unsafe { (lists(numCommandLists, phCommandLists)?, wait_list(list, numWaitEvents, phWaitEvents)?) };
         let signal = if hSignalEvent.is_null() { None } else { Some(event::get(hSignalEvent)?) };
-        list.append_lists(&lists, waits, signal)
+        list.append_lists(&lists, target, signal)
     })
 }
 

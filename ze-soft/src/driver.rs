@@ -35,6 +35,8 @@ const EXTENSIONS: &[(&CStr, u32)] = &[
     (ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME, ze_make_version(1, 0)),
     (ZE_IMMEDIATE_COMMAND_LIST_APPEND_EXP_NAME, ze_make_version(1, 0)),
     (c"ZEX_counter_based_event", ze_make_version(1, 0)),
+    (ZE_RECORD_REPLAY_GRAPH_EXT_NAME, ze_make_version(1, 0)),
+    (ZE_RECORD_REPLAY_GRAPH_EXP_NAME, ze_make_version(1, 0)),
 ];
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
@@ -189,7 +191,7 @@ unsafe extern "C" fn zeDriverGetExtensionFunctionAddress(
                 let function: ext::zeSoftFault_t = fault::set_fault;
                 function as *const c_void
             }
-            name => crate::resolve(name),
+            name => crate::graph::extension(name).unwrap_or_else(|| crate::resolve(name)),
         };
         *address = function.cast_mut();
         if function.is_null() {

@@ -12,7 +12,9 @@ mod shared;
 
 pub(crate) use counter::{Counter, Epoch, Point};
 
+use crate::error::fail;
 use crate::exec::{Source, SourceCell};
+use crate::graph::Mark;
 use crate::handle::{self, Object};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -39,6 +41,8 @@ pub(crate) struct Event {
     stamped: bool,
     /// The handle of its pool, null for none.
     pool: usize,
+    /// The capture that recorded its newest signal.
+    captured: Mark,
 }
 
 enum EventKind {
@@ -142,6 +146,35 @@ impl Event {
         }
     }
 
+    /// The capture that recorded its newest signal.
+    pub(crate) fn captured(&self) -> &Mark {
+        &self.captured
+    }
+
+    /// Whether it means nothing outside a graph that records it: a counter-based event, unless it was created for use
+    /// across a graph's border.
+    pub(crate) fn is_graph_internal(&self) -> bool {
+        self.counted().is_some_and(|flags| flags & ZE_EVENT_COUNTER_BASED_FLAG_GRAPH_EXTERNAL == 0)
+    }
+
+    /// Refuses a counter-based event that an active recording has for itself.
+    pub(crate) fn check_usable(&self) -> Result<(), ze_result_t> {
+        if self.is_graph_internal() && self.captured.session().is_some() {
+            let text = "this counter-based event belongs to a recording that is not over";
+            return Err(fail(ZE_RESULT_ERROR_GRAPH_INTERNAL_EVENT, text));
+        }
+        Ok(())
+    }
+
+    /// Refuses to let the host wait for what is only recorded.
+    fn check_waitable(&self) -> Result<(), ze_result_t> {
+        if self.captured.session().is_some() {
+            let text = "a recorded command signals this event: it comes with a replay, so it can't be waited for now";
+            return Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, text));
+        }
+        Ok(())
+    }
+
     /// What a counter-based event stands for now.
     pub(crate) fn point(&self) -> Option<Point> {
         match &self.kind {
@@ -167,6 +200,7 @@ impl Event {
             wait_scope: desc.wait,
             stamped: pool.is_stamped(),
             pool: owner,
+            captured: Mark::default(),
         })
     }
 
@@ -190,6 +224,7 @@ impl Event {
             wait_scope: scopes.1,
             stamped,
             pool,
+            captured: Mark::default(),
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) use wait::wait;
 use crate::device::timestamp;
 use crate::error::fail;
 use crate::fault;
-use crate::op::Command;
+use crate::op::{Command, Op, Signal};
 use lanes::{Picked, State};
 use level_zero_sys::{ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
 use parking_lot::{Condvar, Mutex};
@@ -233,13 +233,20 @@ impl Executor {
         }
         let step = match &picked {
             Picked::Command(command, position) => {
-                self.execute(command, *position);
+                self.execute_command(command, *position);
                 false
             }
             Picked::Step { recording, at, count } => {
                 if let Some(command) = recording.commands.get(*at) {
-                    self.execute(command, *count);
+                    self.execute_command(command, *count);
                 }
+                true
+            }
+            Picked::Node { graph, node, replay } => {
+                graph.run(*node, *replay, |op, signal, count| {
+                    self.execute(op, signal, count);
+                });
+                kick_others(Some(self));
                 true
             }
         };
@@ -251,19 +258,26 @@ impl Executor {
         Outcome::Ran
     }
 
-    fn execute(&self, command: &Command, count: u64) {
+    fn execute_command(&self, command: &Command, count: u64) {
+        if self.execute(&command.op, command.signal.as_ref(), count) {
+            kick_others(Some(self));
+        }
+    }
+
+    /// Does an operation, and says whether it signalled something.
+    fn execute(&self, op: &Op, signal: Option<&Signal>, count: u64) -> bool {
         let delay = fault::queue_delay(self.device, self.ordinal);
         if !delay.is_zero() {
             std::thread::sleep(delay);
         }
-        let start = command.stamped().then(timestamp);
-        command.op.run();
-        let Some(signal) = &command.signal else { return };
+        let start = signal.is_some_and(Signal::is_stamped).then(timestamp);
+        op.run();
+        let Some(signal) = signal else { return false };
         if fault::lose_signal(self.device, self.ordinal) {
-            return;
+            return false;
         }
         signal.deliver(count, start.map(|start| (start, timestamp())));
-        kick_others(Some(self));
+        true
     }
 }
 

@@ -44,6 +44,45 @@ static IPC_OPENS: AtomicU64 = AtomicU64::new(0);
 /// Faults that a mapping takes over when it is opened.
 static LINKS: Mutex<Vec<Link>> = Mutex::new(Vec::new());
 
+/// Edges of graphs that are to be instantiated.
+static EDGES: Mutex<Vec<EdgeRule>> = Mutex::new(Vec::new());
+
+/// What becomes of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EdgeFault {
+    Drop,
+    Stale,
+}
+
+/// Which edges a fault concerns.
+#[derive(Clone, Copy)]
+pub(crate) struct EdgeRule {
+    device: u32,
+    ordinal: u32,
+    from: u32,
+    to: u32,
+    fault: EdgeFault,
+}
+
+impl EdgeFault {
+    /// What becomes of the edge between node `from` and a node of (device, ordinal, number); the first rule counts.
+    pub(crate) fn of(rules: &[EdgeRule], from: usize, (device, ordinal, to): (u32, u32, usize)) -> Option<Self> {
+        let is = |wanted: u32, number: usize| wanted == ZESOFT_ANY || wanted as usize == number;
+        let hit = |rule: &&EdgeRule| {
+            is(rule.device, device as usize)
+                && is(rule.ordinal, ordinal as usize)
+                && is(rule.from, from)
+                && is(rule.to, to)
+        };
+        rules.iter().find(hit).map(|rule| rule.fault)
+    }
+}
+
+/// The rules for graphs that are instantiated now.
+pub(crate) fn edges() -> Vec<EdgeRule> {
+    if active(ZESOFT_FAULT_DROP_EDGES) || active(ZESOFT_FAULT_STALE_EDGES) { EDGES.lock().clone() } else { Vec::new() }
+}
+
 struct Link {
     opener: u32,
     fault: LinkFault,
@@ -153,6 +192,7 @@ fn clear() {
     ALLOCATIONS.store(0, Relaxed);
     IPC_OPENS.store(0, Relaxed);
     LINKS.lock().clear();
+    EDGES.lock().clear();
     ACTIVE.store(0, Relaxed);
 }
 
@@ -205,6 +245,12 @@ fn plant(fault: &zesoft_fault_t) -> Result<(), ze_result_t> {
             }
             let late = Late { granule, max_delay: Duration::from_nanos(fault.value), seed: fault.seed };
             LINKS.lock().push(Link { opener: fault.device, fault: LinkFault::Late(late) });
+        }
+        ZESOFT_FAULT_DROP_EDGES | ZESOFT_FAULT_STALE_EDGES => {
+            let (device, ordinal) = (fault.device, fault.ordinal);
+            let (from, to) = ((fault.value >> 32) as u32, fault.value as u32);
+            let kind = if fault.kind == ZESOFT_FAULT_DROP_EDGES { EdgeFault::Drop } else { EdgeFault::Stale };
+            EDGES.lock().push(EdgeRule { device, ordinal, from, to, fault: kind });
         }
         kind => return Err(fail(ZE_RESULT_ERROR_INVALID_ENUMERATION, format!("there is no fault of kind {kind}"))),
     }

@@ -15,7 +15,7 @@ use crate::handle::Object;
 use launch::{Chunk, Values};
 use level_zero_sys::*;
 use parking_lot::Mutex;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 /// What one launch sets on its kernel before it is made.
@@ -77,7 +77,7 @@ impl Code {
 
 /// A kernel object.
 pub(crate) struct Kernel {
-    name: CString,
+    name: Arc<CStr>,
     module: [u8; 32],
     code: Code,
     state: Mutex<State>,
@@ -121,7 +121,7 @@ impl Kernel {
             set: 0,
             indirect: 0,
         });
-        Self { name, module, code, state }
+        Self { name: name.into(), module, code, state }
     }
 
     /// Sets the group size of the launches to come.
@@ -201,6 +201,7 @@ impl Kernel {
             self.check_cooperative(group_count)?;
         }
         Ok(BoundLaunch {
+            name: self.name.clone(),
             code: self.code.clone(),
             values: Values::copy(&state.values),
             group_count,

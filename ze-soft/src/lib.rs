@@ -26,6 +26,7 @@ mod exec;
 pub mod ext;
 mod fault;
 mod fence;
+mod graph;
 mod handle;
 mod ipc;
 mod kernel;
@@ -49,6 +50,7 @@ pub fn resolve(name: &CStr) -> *const c_void {
         driver::resolve,
         event::resolve,
         fence::resolve,
+        graph::resolve,
         ipc::resolve,
         kernel::resolve,
         list::resolve,

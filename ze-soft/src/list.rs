@@ -12,6 +12,7 @@ pub(crate) use recording::{Chain, Recording};
 use crate::error::fail;
 use crate::event::{self, Counter, Event, Point};
 use crate::exec::{Executor, LaneId, Progress, Receipt, Run, Work, wait};
+use crate::graph::{Executable, Home, Mark, Pending, Session, Site};
 use crate::handle::Object;
 use crate::op::{Command, Op, Signal, Wait, Waits};
 use level_zero_sys::*;
@@ -27,6 +28,8 @@ pub(crate) struct List {
     executor: Arc<Executor>,
     /// There if the list is in order.
     counter: Option<Arc<Counter>>,
+    /// The capture that an immediate list takes part in.
+    capture: Mark,
     kind: ListKind,
 }
 
@@ -79,8 +82,9 @@ impl List {
         }
     }
 
-    fn signal_of(&self, event: &Arc<Event>) -> Result<Signal, ze_result_t> {
-        let Some(flags) = event.counted() else { return Ok(Signal::State(event.clone())) };
+    /// The counter with which this list signals `event`, if that is a counter-based event and one for this list.
+    fn counter_for(&self, event: &Event) -> Result<Option<&Arc<Counter>>, ze_result_t> {
+        let Some(flags) = event.counted() else { return Ok(None) };
         let Some(counter) = &self.counter else {
             let text = "only an in-order list can signal a counter-based event";
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
@@ -95,11 +99,78 @@ impl List {
             let text = format!("this counter-based event was not created for {name} list");
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
         }
-        Ok(Signal::Count { counter: counter.clone(), stamped: event.is_stamped().then(|| event.clone()) })
+        Ok(Some(counter))
+    }
+
+    fn signal_of(&self, event: &Arc<Event>) -> Result<Signal, ze_result_t> {
+        event.check_usable()?;
+        let signal = match self.counter_for(event)? {
+            None => Signal::State(event.clone()),
+            Some(counter) => {
+                let stamped = event.is_stamped().then(|| event.clone());
+                Signal::Count { counter: counter.clone(), stamped }
+            }
+        };
+        // Who waits for it now waits for this, not for what a recording has of it.
+        event.captured().clear();
+        Ok(signal)
+    }
+
+    /// Tells lists apart while they live.
+    pub(crate) fn key(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// The capture that it takes part in.
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
+        self.capture.session()
+    }
+
+    fn site(&self) -> Site<'_> {
+        let in_order = self.counter.is_some();
+        Site { key: self.key(), executor: &self.executor, in_order, mark: &self.capture }
+    }
+
+    /// What a capture needs to know to begin on this list, if one may.
+    pub(crate) fn recordable(&self) -> Result<Site<'_>, ze_result_t> {
+        let ListKind::Immediate { mode, .. } = &self.kind else {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "only an immediate list can be captured"));
+        };
+        if self.session().is_some() {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this list is being captured already"));
+        }
+        check_asynchronous(*mode)?;
+        Ok(self.site())
+    }
+
+    /// The capture that a command of this list would belong to if it waited for `event`, which a capture recorded.
+    fn join(&self, event: &Event, own: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, ze_result_t> {
+        let Some(other) = event.captured().session() else { return Ok(own) };
+        let ListKind::Immediate { mode, .. } = &self.kind else {
+            event.check_usable()?;
+            return Ok(own);
+        };
+        match own {
+            Some(own) if Arc::ptr_eq(&own, &other) => Ok(Some(own)),
+            Some(_) => {
+                let text = "this event belongs to another recording, and two recordings can't become one";
+                Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_MERGE_ATTEMPT, text))
+            }
+            None => check_asynchronous(*mode).map(|()| Some(other)),
+        }
     }
 
     /// Appends a command.
-    pub(crate) fn append(&self, op: Op, mut waits: Waits, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
+    pub(crate) fn append(&self, op: Op, target: Target, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
+        let mut waits = match target {
+            Target::Run(waits) => waits,
+            Target::Record(Pending { session, waits }) => {
+                if let Some(event) = event {
+                    self.counter_for(event)?;
+                }
+                return session.record(&self.site(), op, waits, event);
+            }
+        };
         let signal = event.map(|event| self.signal_of(event)).transpose()?;
         match &self.kind {
             ListKind::Immediate { lane, .. } => {
@@ -142,6 +213,10 @@ impl List {
         let ListKind::Immediate { progress, newest, .. } = &self.kind else {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "only an immediate list can be waited for"));
         };
+        if self.session().is_some() {
+            let text = "a list that is being captured can't be waited for: what is recorded does not run";
+            return Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, text));
+        }
         let target = progress.submitted();
         match wait(timeout, || progress.reached(target), || newest.get()) {
             ZE_RESULT_SUCCESS => Ok(()),
@@ -153,12 +228,13 @@ impl List {
     pub(crate) fn append_lists(
         &self,
         lists: &[&Arc<List>],
-        waits: Waits,
+        target: Target,
         event: Option<&Arc<Event>>,
     ) -> Result<(), ze_result_t> {
         let ListKind::Immediate { lane, .. } = &self.kind else {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "lists can only be appended to an immediate list"));
         };
+        let waits = target.not_recorded("command lists")?;
         let signal = event.map(|event| self.signal_of(event)).transpose()?;
         for list in lists {
             list.check_executable(&self.executor)?;
@@ -178,6 +254,46 @@ impl List {
             self.submitted(receipt, event)?;
         }
         Ok(())
+    }
+
+    /// Appends a replay of a graph.
+    pub(crate) fn append_graph(
+        &self,
+        graph: &Arc<Executable>,
+        target: Target,
+        event: Option<&Arc<Event>>,
+    ) -> Result<(), ze_result_t> {
+        let ListKind::Immediate { lane, mode, .. } = &self.kind else {
+            let text = "a graph is replayed on a list like the one on which it was recorded: an immediate list";
+            return Err(fail(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, text));
+        };
+        let mut waits = target.not_recorded("graphs")?;
+        let (device, ordinal) = (self.executor.device(), self.executor.ordinal());
+        let (here, home) = (Home { device, ordinal, in_order: self.counter.is_some() }, graph.body().home);
+        if *mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS || here != home {
+            let Home { device, ordinal, in_order } = home;
+            let order = if in_order { "in order" } else { "out of order" };
+            let text = format!(
+                "this graph is replayed on an asynchronous list of device {device} and queue group {ordinal} that is \
+                 {order}, like the one on which it was recorded"
+            );
+            return Err(fail(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, text));
+        }
+        let signal = event.map(|event| self.signal_of(event)).transpose()?;
+        self.executor.start()?;
+        graph.start()?;
+        let replay = graph.issue();
+        if *replay > 1 {
+            waits.push(Wait::Replay(graph.clone(), *replay - 1));
+        }
+        let begin = Command { op: Op::Begin(graph.clone(), *replay), waits, signal: None };
+        let begun = self.executor.submit(*lane, Work::Command(begin));
+        graph.submit(*replay, begun.source);
+        let mut waits = Waits::default();
+        waits.push(Wait::Replay(graph.clone(), *replay));
+        let receipt = self.executor.submit(*lane, Work::Command(Command { op: Op::Nothing, waits, signal }));
+        drop(replay);
+        self.submitted(receipt, event)
     }
 
     /// Refuses a list that can't be executed by `executor`.
@@ -226,6 +342,9 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
+        if let Some(session) = self.session() {
+            session.list_destroyed(self.key());
+        }
         // What was appended still runs: it keeps all it needs.
         if let ListKind::Immediate { lane, .. } = &self.kind {
             self.executor.close_lane(*lane);
@@ -233,21 +352,59 @@ impl Drop for List {
     }
 }
 
-/// The waits of a wait list.
+/// What becomes of a command that is being appended.
+pub(crate) enum Target {
+    /// It is executed, after these waits; by a regular list when that is.
+    Run(Waits),
+    /// It is captured.
+    Record(Pending),
+}
+
+impl Target {
+    /// The waits of something that can't be captured.
+    fn not_recorded(self, what: &str) -> Result<Waits, ze_result_t> {
+        match self {
+            Self::Run(waits) => Ok(waits),
+            Self::Record(_) => {
+                let text = format!("{what} can't be appended to a list that is being captured");
+                Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, text))
+            }
+        }
+    }
+}
+
+fn check_asynchronous(mode: ze_command_queue_mode_t) -> Result<(), ze_result_t> {
+    match mode {
+        ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS => {
+            Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, "a synchronous list can't be captured"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What becomes of a command of `list` with this wait list.
 ///
 /// # Safety
 /// `events` must be null or point to `count` handles.
-pub(crate) unsafe fn wait_list(list: &List, count: u32, events: *mut ze_event_handle_t) -> Result<Waits, ze_result_t> {
-    let mut waits = Waits::default();
+pub(crate) unsafe fn wait_list(list: &List, count: u32, events: *mut ze_event_handle_t) -> Result<Target, ze_result_t> {
     if count > 0 && events.is_null() {
         return Err(fail(ZE_RESULT_ERROR_INVALID_SIZE, format!("a wait list of {count} events is a null pointer")));
     }
-    for index in 0..count as usize {
-        // SAFETY: the caller's promise.
-        let event = event::get(unsafe { events.add(index).read() })?;
-        if let Some(wait) = list.wait_for(event) {
+    // SAFETY: the caller's promise.
+    let events = (0..count as usize).map(|index| event::get(unsafe { events.add(index).read() }));
+    let mut session = list.session();
+    for event in events.clone() {
+        session = list.join(event?, session)?;
+    }
+    if let Some(session) = session {
+        let waits = events.map(|event| event.cloned()).collect::<Result<_, _>>()?;
+        return Ok(Target::Record(Pending { session, waits }));
+    }
+    let mut waits = Waits::default();
+    for event in events {
+        if let Some(wait) = list.wait_for(event?) {
             waits.push(wait);
         }
     }
-    Ok(waits)
+    Ok(Target::Run(waits))
 }

@@ -3,6 +3,7 @@
 use crate::device::timestamp;
 use crate::event::{Counter, Event, Point};
 use crate::exec::Source;
+use crate::graph::Executable;
 use crate::kernel::BoundLaunch;
 use crate::properties::MAX_FILL_PATTERN;
 use std::ffi::c_void;
@@ -27,6 +28,8 @@ pub(crate) enum Op {
     Reset(Arc<Event>),
     /// Writes the device's time.
     Timestamp(*mut u64),
+    /// Lets the nodes of a graph's replay go.
+    Begin(Arc<Executable>, u64),
     /// Calls a function of the host.
     Call { function: unsafe extern "C" fn(*mut c_void), data: *mut c_void },
 }
@@ -48,6 +51,7 @@ impl Op {
             Self::Fill { target, size, pattern, length } => unsafe { fill(*target, *size, &pattern[..*length]) },
             Self::Launch(launch) => launch.run(),
             Self::Reset(event) => event.reset(),
+            Self::Begin(graph, replay) => graph.begin(*replay),
             // SAFETY: the program promised eight aligned writable bytes; the alignment was checked.
             Self::Timestamp(target) => unsafe { target.write(timestamp()) },
             // SAFETY: the program handed the function over to be called with this argument.
@@ -86,6 +90,8 @@ pub(crate) enum Wait {
     /// As `Count`, of a recorded list's event waited for in a recorded list: where the counter must come is only known
     /// when this list is submitted, and is then entry `slot` of the run's targets.
     Late { point: Point, slot: usize },
+    /// A replay of a graph is over.
+    Replay(Arc<Executable>, u64),
 }
 
 impl Wait {
@@ -93,6 +99,7 @@ impl Wait {
         match self {
             Self::State(event) => (!event.is_signalled()).then(|| event.source()),
             Self::Count(point) => (!point.reached()).then(|| point.source()),
+            Self::Replay(graph, replay) => (!graph.reached(*replay)).then(|| graph.source(*replay)),
             Self::Late { point, slot } => {
                 let target = targets.get(*slot).copied().unwrap_or_else(|| point.target());
                 (!point.counter().reached(target)).then(|| point.source())
@@ -151,6 +158,14 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
+    /// Whether the command's times are wanted.
+    pub(crate) fn is_stamped(&self) -> bool {
+        match self {
+            Self::State(event) => event.is_stamped(),
+            Self::Count { stamped, .. } => stamped.is_some(),
+        }
+    }
+
     /// Signals. Whoever sees it sees all that the command wrote.
     pub(crate) fn deliver(&self, count: u64, times: Option<(u64, u64)>) {
         match self {
@@ -173,15 +188,6 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Whether its times are wanted.
-    pub(crate) fn stamped(&self) -> bool {
-        match &self.signal {
-            Some(Signal::State(event)) => event.is_stamped(),
-            Some(Signal::Count { stamped, .. }) => stamped.is_some(),
-            None => false,
-        }
-    }
-
     /// Whether it is a barrier for all that was submitted before: one with a wait list only waits for that.
     pub(crate) fn is_full_barrier(&self) -> bool {
         matches!(self.op, Op::Barrier) && self.waits.is_empty()

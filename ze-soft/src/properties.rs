@@ -5,6 +5,7 @@ use crate::config;
 use crate::device::{Device, MAX_GROUP_SIZE, ORDINALS};
 use crate::engine;
 use crate::entry::entry_points;
+use crate::graph;
 use crate::handle::get;
 use level_zero_sys::*;
 use std::sync::OnceLock;
@@ -73,6 +74,12 @@ unsafe extern "C" fn zeDeviceGetProperties(
                 ZE_STRUCTURE_TYPE_EU_COUNT_EXT => (*link.cast::<ze_eu_count_ext_t>()).numTotalEUs = units,
                 ZE_STRUCTURE_TYPE_DEVICE_USABLEMEM_SIZE_EXT_PROPERTIES => {
                     (*link.cast::<ze_device_usablemem_size_ext_properties_t>()).currUsableMemSize = memory_size();
+                }
+                ZE_STRUCTURE_TYPE_RECORD_REPLAY_GRAPH_EXT_PROPERTIES => {
+                    (*link.cast::<ze_record_replay_graph_ext_properties_t>()).graphFlags = graph::FLAGS;
+                }
+                ZE_STRUCTURE_TYPE_RECORD_REPLAY_GRAPH_EXP_PROPERTIES => {
+                    (*link.cast::<ze_record_replay_graph_exp_properties_t>()).graphFlags = graph::FLAGS;
                 }
                 _ => {}
             });

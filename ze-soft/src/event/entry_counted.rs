@@ -100,6 +100,7 @@ fn export_event(event: ze_event_handle_t) -> Result<IpcHandle, ze_result_t> {
         let text = "a counter-based event is shared only if it has ZE_EVENT_COUNTER_BASED_FLAG_IPC";
         return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
     }
+    event.check_usable()?;
     match event.point() {
         Some(point) => point.export(),
         // Never signalled: complete, and no counter to share.
@@ -193,6 +194,7 @@ unsafe extern "C" fn zeEventCounterBasedGetDeviceAddress(
 ) -> ze_result_t {
     run(|| {
         let (event, _) = counted(hEvent)?;
+        event.check_usable()?;
         // SAFETY: the specification's promise about these two pointers.
         let (value, address) = unsafe { (output(completionValue)?, output(deviceAddress)?) };
         let point = event.point().ok_or_else(|| {

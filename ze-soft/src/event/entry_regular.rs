@@ -65,13 +65,22 @@ unsafe extern "C" fn zeEventHostReset(hEvent: ze_event_handle_t) -> ze_result_t 
 
 unsafe extern "C" fn zeEventHostSynchronize(hEvent: ze_event_handle_t, timeout: u64) -> ze_result_t {
     match super::get(hEvent) {
-        Ok(event) => wait(timeout, || event.is_signalled(), || event.source()),
+        Ok(event) => match event.check_waitable() {
+            Ok(()) => wait(timeout, || event.is_signalled(), || event.source()),
+            Err(code) => code,
+        },
         Err(code) => code,
     }
 }
 
 unsafe extern "C" fn zeEventQueryStatus(hEvent: ze_event_handle_t) -> ze_result_t {
-    run(|| if super::get(hEvent)?.is_signalled() { Ok(()) } else { Err(ZE_RESULT_NOT_READY) })
+    run(|| {
+        let event = super::get(hEvent)?;
+        if event.is_graph_internal() {
+            event.check_waitable()?;
+        }
+        if event.is_signalled() { Ok(()) } else { Err(ZE_RESULT_NOT_READY) }
+    })
 }
 
 unsafe extern "C" fn zeEventQueryKernelTimestamp(

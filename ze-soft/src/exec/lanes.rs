@@ -4,6 +4,7 @@
 //! that a list that waits doesn't hold up the queue's other lists, one of which may be what it waits for.
 
 use super::{Outcome, Source};
+use crate::graph::{Executable, Part};
 use crate::list::{Chain, Recording};
 use crate::op::Command;
 use crate::queue::Flow;
@@ -41,6 +42,8 @@ pub(crate) enum Work {
     Command(Command),
     /// A closed list, to be executed once.
     Run(Run),
+    /// One executor's share of a graph's replay.
+    Part(Part),
 }
 
 /// One execution of a closed list.
@@ -74,6 +77,20 @@ impl Run {
         }
         command.waits.blocked(&self.targets)
     }
+
+    /// Notes that its next command has run, and says whether it was the last.
+    fn advance(&mut self) -> bool {
+        self.at += 1;
+        if self.at < self.recording.commands.len() {
+            return false;
+        }
+        let (chain, number) = &self.chain;
+        chain.complete(*number);
+        if let Some((flow, number)) = &self.flow {
+            flow.complete(*number);
+        }
+        true
+    }
 }
 
 struct Item {
@@ -83,12 +100,18 @@ struct Item {
 }
 
 impl Item {
-    /// What it waits for, as far as that is known.
-    fn blocked(&self) -> Option<Option<Source>> {
-        match &self.work {
+    /// Shows what it could run next until `each` has enough: the number of a node of a graph, else 0. If there is
+    /// nothing, says what it waits for, as far as that is known.
+    fn look(&self, mut each: impl FnMut(usize) -> bool) -> Option<Option<Source>> {
+        let blocked = match &self.work {
             Work::Command(command) => command.waits.blocked(&[]),
             Work::Run(run) => run.blocked(),
+            Work::Part(part) => return part.look(each),
+        };
+        if blocked.is_none() {
+            each(0);
         }
+        blocked
     }
 }
 
@@ -111,6 +134,8 @@ pub(super) enum Picked {
     Command(Command, u64),
     /// The command at `at` of a list, if it has that many, and what its counter becomes.
     Step { recording: Arc<Recording>, at: usize, count: u64 },
+    /// A node of a graph.
+    Node { graph: Arc<Executable>, node: usize, replay: u64 },
 }
 
 /// The lanes, and what the thread and the submitters tell each other.
@@ -173,28 +198,31 @@ impl State {
 
     /// Takes the next command to run. With a seed it is any of those that may run, else the oldest.
     pub(super) fn pick(&mut self, limit: u64, seed: u64) -> Result<(LaneId, Picked), Outcome> {
-        let mut best: Option<(u64, usize)> = None;
+        let mut best: Option<(u64, usize, usize)> = None;
         let mut waiting: Option<(u64, Option<Source>)> = None;
         let mut ready = 0;
         for &id in &self.live {
             let Some(head) = self.lanes[id].items.front() else { continue };
-            let older = best.is_none_or(|(ticket, _)| head.ticket < ticket);
+            let older = best.is_none_or(|(ticket, ..)| head.ticket < ticket);
             if head.ticket > limit || (seed == 0 && !older) {
                 continue;
             }
-            if let Some(source) = head.blocked() {
-                if waiting.is_none_or(|(ticket, _)| head.ticket < ticket) {
-                    waiting = Some((head.ticket, source));
+            let each = |node: usize| {
+                ready += 1;
+                // Of k that are ready each ends up chosen with probability 1/k.
+                let word = seed ^ self.ticket ^ head.ticket << 20 ^ (node as u64) << 40;
+                if seed == 0 || scramble(word).is_multiple_of(ready) {
+                    best = Some((head.ticket, id, node));
                 }
-                continue;
-            }
-            ready += 1;
-            // Of k that are ready each ends up chosen with probability 1/k.
-            if seed == 0 || scramble(seed ^ self.ticket ^ head.ticket << 20).is_multiple_of(ready) {
-                best = Some((head.ticket, id));
+                seed != 0
+            };
+            if let Some(source) = head.look(each)
+                && waiting.is_none_or(|(ticket, _)| head.ticket < ticket)
+            {
+                waiting = Some((head.ticket, source));
             }
         }
-        let Some((_, id)) = best else {
+        let Some((_, id, node)) = best else {
             return Err(waiting.map_or(Outcome::Empty, |(_, source)| Outcome::Blocked(source)));
         };
         let lane = &mut self.lanes[id];
@@ -203,6 +231,9 @@ impl State {
             Some(Item { work: Work::Run(run), .. }) => {
                 let count = run.recording.epoch.count(run.repetition, run.at);
                 Picked::Step { recording: run.recording.clone(), at: run.at, count }
+            }
+            Some(Item { work: Work::Part(part), .. }) => {
+                Picked::Node { graph: part.executable().clone(), node, replay: part.replay() }
             }
             _ => match lane.items.pop_front() {
                 Some(Item { work: Work::Command(command), position, .. }) => Picked::Command(command, position),
@@ -219,16 +250,14 @@ impl State {
         lane.running = false;
         let mut over = None;
         if step {
-            // A run stays at the front of its lane until its last command has run.
-            let Some(Item { work: Work::Run(run), .. }) = lane.items.front_mut() else { return (false, None) };
-            run.at += 1;
-            if run.at < run.recording.commands.len() {
+            // A run stays at the front of its lane until its last command has run, and so does a part.
+            let last = match lane.items.front_mut().map(|item| &mut item.work) {
+                Some(Work::Run(run)) => run.advance(),
+                Some(Work::Part(part)) => part.advance(),
+                Some(Work::Command(_)) | None => false,
+            };
+            if !last {
                 return (false, None);
-            }
-            let (chain, number) = &run.chain;
-            chain.complete(*number);
-            if let Some((flow, number)) = &run.flow {
-                flow.complete(*number);
             }
             over = lane.items.pop_front().map(|item| item.work);
         }

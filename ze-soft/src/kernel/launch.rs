@@ -2,7 +2,9 @@
 
 use super::Code;
 use crate::ext::{Native, zesoft_launch_t};
-use std::ffi::c_void;
+use std::borrow::Cow;
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
 
 /// Storage for argument values, aligned as the most demanding of them.
 #[repr(C, align(16))]
@@ -54,6 +56,7 @@ impl Values {
 
 /// One launch of a kernel.
 pub(crate) struct BoundLaunch {
+    pub(super) name: Arc<CStr>,
     pub(super) code: Code,
     pub(super) values: Values,
     pub(super) group_count: [u32; 3],
@@ -62,6 +65,24 @@ pub(crate) struct BoundLaunch {
 }
 
 impl BoundLaunch {
+    /// The kernel's name.
+    pub(crate) fn name(&self) -> Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+
+    /// Its group counts and group size.
+    pub(crate) fn grid(&self) -> ([u32; 3], [u32; 3]) {
+        (self.group_count, self.group_size)
+    }
+
+    /// Shows the number and the value of each argument; of local memory the value is its size.
+    pub(crate) fn arguments(&self, mut show: impl FnMut(usize, &[u8])) {
+        for (index, argument) in self.code.arguments().iter().enumerate() {
+            // SAFETY: the values were laid out as the arguments say.
+            show(index, unsafe { std::slice::from_raw_parts(self.values.start().add(argument.offset), argument.size) });
+        }
+    }
+
     /// Executes the whole grid in this thread. A grid without groups is nothing to do.
     pub(crate) fn run(&self) {
         if self.group_count.contains(&0) {

@@ -8,6 +8,7 @@ use crate::entry::entry_points;
 use crate::error::fail;
 use crate::event::Counter;
 use crate::exec::{Executor, SourceCell};
+use crate::graph::Mark;
 use crate::handle::{export, get, take};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -72,6 +73,7 @@ unsafe extern "C" fn zeCommandListCreate(
             device: hDevice as usize,
             executor,
             counter: in_order.then(Counter::new).transpose()?,
+            capture: Mark::default(),
             kind: ListKind::Regular {
                 flags: desc.flags,
                 record: Mutex::new(Record::default()),
@@ -102,6 +104,7 @@ unsafe extern "C" fn zeCommandListCreateImmediate(
             device: hDevice as usize,
             executor,
             counter,
+            capture: Mark::default(),
             kind: ListKind::Immediate {
                 lane,
                 progress,

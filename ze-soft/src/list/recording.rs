@@ -65,7 +65,7 @@ impl Recording {
         waits
             .filter_map(|wait| match wait {
                 Wait::Late { point, .. } => Some(point.target()),
-                Wait::State(_) | Wait::Count(_) => None,
+                Wait::State(_) | Wait::Count(_) | Wait::Replay(..) => None,
             })
             .collect()
     }
