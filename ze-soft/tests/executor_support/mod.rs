@@ -73,9 +73,22 @@ unsafe extern "C" fn alone(launch: *const zesoft_launch_t) {
     inside.fetch_sub(1, Ordering::AcqRel);
 }
 
+/// (to, from): copies a cell.
+unsafe extern "C" fn take(launch: *const zesoft_launch_t) {
+    // SAFETY: as for `store`.
+    let (to, from) = unsafe { (&*argument::<*const AtomicU64>(launch, 0), &*argument::<*const AtomicU64>(launch, 1)) };
+    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
 /// Kernels, and how many arguments of 8 bytes each has.
-const KERNELS: &[(&str, ext::zesoft_kernel_fn, u32)] =
-    &[("nothing", nothing, 0), ("store", store, 2), ("log", log, 2), ("spin", spin, 2), ("alone", alone, 2)];
+const KERNELS: &[(&str, ext::zesoft_kernel_fn, u32)] = &[
+    ("nothing", nothing, 0),
+    ("store", store, 2),
+    ("log", log, 2),
+    ("spin", spin, 2),
+    ("alone", alone, 2),
+    ("take", take, 2),
+];
 
 /// Fails a test with the name of the result.
 #[track_caller]
