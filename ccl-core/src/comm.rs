@@ -1,7 +1,11 @@
 //! The communicator: init, the check of every call, issue order, and the failure that poisons it.
 
+mod completion;
+
+pub use completion::{Completion, Health, wait};
+
 use crate::config::Config;
-use crate::device::{Completion as _, Device, Endpoint, Io, Place};
+use crate::device::{Completion as _, Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::{Delivery, Mesh, Parcel};
 use crate::plan::cache::PlanCache;
@@ -9,12 +13,11 @@ use crate::plan::{self, Agreed, Plan, Request};
 use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT};
 use crate::topology::{self, Hello};
 use crate::types::{DataType, Order, ReduceOp};
-use crate::watch::{Alarm, Call, CallKind, Status, Watch, WatchOptions};
+use crate::watch::{Call, CallKind, Watch, WatchOptions};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 /// Test-only starting values. [`Default`] is what is used outside tests.
 #[doc(hidden)]
@@ -52,6 +55,9 @@ struct Issue<E: Endpoint> {
     plans: PlanCache<Arc<E::Executable>>,
     /// Calls issued so far.
     calls: u64,
+    /// Whether calls were recorded. Replays count on the device and are not seen here, so from then on nobody knows which
+    /// call has which number.
+    recorded: bool,
 }
 
 struct Shared<D: Device> {
@@ -73,74 +79,6 @@ pub struct Communicator<D: Device> {
 impl<D: Device> Clone for Communicator<D> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
-    }
-}
-
-/// Tells when a call has finished and whether it was right.
-pub struct Completion<D: Device> {
-    inner: <D::Endpoint as Endpoint>::Completion,
-    health: Arc<Health>,
-}
-
-/// How long a kernel may take to notice that it is to give up, and to fill its output.
-const TIME_TO_GIVE_UP: Duration = Duration::from_secs(2);
-
-/// Whether a communicator is still sound. Completions keep this, and not the watch: it says goodbye when the communicator
-/// goes.
-struct Health {
-    status: Status,
-    alarm: Arc<dyn Alarm>,
-}
-
-impl Health {
-    fn check(&self) -> Result<()> {
-        match self.status.fault() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-
-    /// The same after a call has ended: a fault that the device has just reported becomes known to the watch at its
-    /// next look, which also finds out which rank is to blame.
-    fn check_ended(&self) -> Result<()> {
-        self.check()?;
-        let Some(fault) = self.alarm.progress().fault else { return Ok(()) };
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_secs(2) {
-            self.check()?;
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let error = Error::Internal(format!("the device reported {fault:?} and the watch did not notice"));
-        self.status.fail(error.clone());
-        Err(error)
-    }
-}
-
-impl<D: Device> Completion<D> {
-    /// Waits for the end of the call. An error is the one that poisoned the communicator. The output is then filled with
-    /// 0xFF bytes; it is whole if the call had finished just before the failure, and untouched if the call never began,
-    /// because it is queued behind something that does not come: such a call is waited for until shortly after the
-    /// communicator has failed.
-    pub fn wait(&self) -> Result<()> {
-        let mut failed = None;
-        let mut give_up =
-            || self.health.check().is_err() && failed.get_or_insert_with(Instant::now).elapsed() > TIME_TO_GIVE_UP;
-        self.inner.wait_unless(&mut give_up)?;
-        self.health.check_ended()
-    }
-
-    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
-    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
-        let finished = self.inner.wait_for(limit)?;
-        if finished {
-            self.health.check_ended()?;
-        }
-        Ok(finished)
-    }
-
-    /// The device's own completion.
-    pub fn device(&self) -> &<D::Endpoint as Endpoint>::Completion {
-        &self.inner
     }
 }
 
@@ -166,8 +104,8 @@ impl<D: Device> Communicator<D> {
         let label = format!("communicator {name:08x}, rank {rank} of {n}");
         let options = WatchOptions { timeout: config.timeout, label, on_fault };
         let watch = Watch::start(mesh, alarm.clone(), options)?;
-        let health = Arc::new(Health { status: watch.status().clone(), alarm });
-        let issue = Mutex::new(Issue { plans: PlanCache::new(), calls: 0 });
+        let health = Arc::new(Health::new(watch.status().clone(), alarm));
+        let issue = Mutex::new(Issue { plans: PlanCache::new(), calls: 0, recorded: false });
         Ok(Communicator {
             shared: Arc::new(Shared { watch, health, endpoint, issue, rank, config: config.clone(), info }),
         })
@@ -277,18 +215,19 @@ impl<D: Device> Communicator<D> {
         self.shared.watch.fail(Error::Aborted(why.into()));
     }
 
-    /// Appends an all-reduce to `stream` and returns. It runs after everything on the stream and after `after`.
+    /// Appends an all-reduce to `stream` and returns. It runs in the stream's order and that of `edges`.
     ///
     /// Nothing is enqueued when an error is returned.
     ///
     /// # Safety
-    /// `io` must hold `request.count` elements each, valid until the completion says so; `after` must hold live events.
+    /// `io` must hold `request.count` elements each, valid until the completion says so, or as long as what records the
+    /// stream may be replayed; the events of `edges` must be live.
     pub unsafe fn all_reduce(
         &self,
         request: &Request,
         io: Io,
         stream: &<D::Endpoint as Endpoint>::Stream,
-        after: &[<D::Endpoint as Endpoint>::Event],
+        edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
     ) -> Result<Completion<D>> {
         let shared = &*self.shared;
         shared.health.check()?;
@@ -307,14 +246,15 @@ impl<D: Device> Communicator<D> {
             }
         };
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, after)? };
-        if request.count > 0 && shared.info.agreed.n > 1 {
+        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
+        issue.recorded |= inner.is_recorded();
+        if request.count > 0 && shared.info.agreed.n > 1 && !issue.recorded {
             issue.calls += 1;
             let call =
                 Call { kind: CallKind::AllReduce, count: request.count, dtype: request.dtype, op: Some(request.op) };
             shared.watch.record(issue.calls, call);
         }
-        Ok(Completion { inner, health: shared.health.clone() })
+        Ok(Completion::new(inner, shared.health.clone()))
     }
 }
 

@@ -85,6 +85,15 @@ pub struct Io {
     pub recv: *mut c_void,
 }
 
+/// What orders a call besides its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Edges<'a, Event> {
+    /// The call begins after these.
+    pub after: &'a [Event],
+    /// The call signals this as its last act.
+    pub signal: Option<Event>,
+}
+
 /// A device that collectives run on.
 pub trait Device: Send + Sync + 'static {
     /// A communicator's share of the device.
@@ -139,16 +148,17 @@ pub trait Endpoint: Send + Sync + 'static {
     /// of every result: whether lines arrive whole, as far as trying can show. `request` is of binary32 elements.
     fn litmus(&self, request: &Request, plan: &Plan, rank: usize) -> Result<bool>;
 
-    /// Appends the collective to `stream`, after everything on it and after the events in `after`.
+    /// Appends the collective to `stream`, in its order and that of `edges`.
     ///
     /// # Safety
-    /// The buffers of `io` must be valid for the plan until the completion says so, and `after` must hold live events.
+    /// The buffers of `io` must be valid for the plan until the completion says so, or as long as what records the
+    /// stream may be replayed; the events of `edges` must be live.
     unsafe fn submit(
         &self,
         stream: &Self::Stream,
         executable: &Self::Executable,
         io: Io,
-        after: &[Self::Event],
+        edges: Edges<'_, Self::Event>,
     ) -> Result<Self::Completion>;
 }
 
@@ -159,4 +169,8 @@ pub trait Completion {
     fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool>;
     /// Waits at most `limit`; false if it has not finished by then.
     fn wait_for(&self, limit: std::time::Duration) -> Result<bool>;
+    /// Whether the call was only recorded: it runs with each replay of the recording, and not before.
+    fn is_recorded(&self) -> bool {
+        false
+    }
 }

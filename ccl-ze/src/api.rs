@@ -3,7 +3,7 @@
 use ccl_core::{Error, Result};
 use level_zero_sys::{Loader, Table, ZE_RESULT_SUCCESS, result_name, ze_driver_handle_t, ze_result_t};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How the driver was reached.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Api {
     /// Whether it is our software driver.
     pub(crate) software: bool,
     calls: AtomicU64,
+    /// Whether the driver turned out to have no graphs, though its loader exports their functions.
+    lacks_graphs: AtomicBool,
 }
 
 // SAFETY: function pointers and a driver handle, which Level Zero lets any thread use.
@@ -56,7 +58,7 @@ pub(crate) use {ze, ze_optional};
 
 impl Api {
     pub(crate) fn new(table: Table, driver: ze_driver_handle_t, via: Via, software: bool) -> Self {
-        Self { table, driver, via, software, calls: AtomicU64::new(0) }
+        Self { table, driver, via, software, calls: AtomicU64::new(0), lacks_graphs: AtomicBool::new(false) }
     }
 
     /// In plain words, for reports.
@@ -81,6 +83,14 @@ impl Api {
     /// Level Zero calls made so far by this library in this process.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lacks_graphs(&self) -> bool {
+        self.lacks_graphs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_no_graphs(&self) {
+        self.lacks_graphs.store(true, Ordering::Relaxed);
     }
 
     #[inline]

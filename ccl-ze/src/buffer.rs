@@ -1,5 +1,6 @@
 //! Typed device memory.
 
+use crate::endpoint::Completed;
 use crate::event::EventSlot;
 use crate::gpu::Gpu;
 use crate::memory::Allocation;
@@ -102,6 +103,8 @@ impl<T: Element> Buffer<T> {
 
     fn check(&self, stream: &Stream, len: usize) -> Result<()> {
         stream.check_device(&self.memory.gpu)?;
+        // It would wait for what only a replay does.
+        stream.check_issues()?;
         if len > self.len {
             return Err(Error::InvalidArgument(format!("{len} elements, but the buffer has {}", self.len)));
         }
@@ -115,9 +118,12 @@ impl<T: Element> Buffer<T> {
         Err(Error::InvalidUsage(format!("the {what} buffer is on another device than the communicator")))
     }
 
-    /// Keeps the memory until `event`.
-    pub(crate) fn used_until(&self, event: &Arc<EventSlot>) {
-        *self.used.lock() = Some(event.clone());
+    /// Keeps the memory until the call is over, or as long as it may be replayed.
+    pub(crate) fn used_by(&self, call: &Completed) {
+        match call {
+            Completed::Issued(event) => *self.used.lock() = Some(event.clone()),
+            Completed::Recorded(recording, _) => recording.keep(self.memory.clone()),
+        }
     }
 
     pub(crate) fn address(&self) -> *mut c_void {

@@ -39,6 +39,11 @@ impl Finished {
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Whether the latest call of `event` is known to have finished.
+    pub(crate) fn has(&self, event: &EventSlot) -> bool {
+        event.number() <= self.get()
+    }
 }
 
 impl Chain {
@@ -51,10 +56,11 @@ impl Chain {
         self.last.as_ref().map(|last| last.event.clone())
     }
 
-    /// What a collective on `stream` must wait for: nothing if the one before is on the same stream or has finished.
-    pub(crate) fn predecessor(&self, stream: u64, finished: &Finished) -> Option<Arc<EventSlot>> {
+    /// What a collective on `stream`, if that has an order, must wait for: nothing if the one before is on the same
+    /// stream or has finished.
+    pub(crate) fn predecessor(&self, stream: Option<u64>, finished: &Finished) -> Option<Arc<EventSlot>> {
         let last = self.last.as_ref()?;
-        (last.stream != stream && last.number > finished.get()).then(|| last.event.clone())
+        (stream != Some(last.stream) && last.number > finished.get()).then(|| last.event.clone())
     }
 
     /// Adds a collective that has been appended to `stream`, after waiting for `predecessor`. `bounded` says that

@@ -4,14 +4,16 @@
 mod overlap;
 
 use crate::buffer::{Buffer, Element};
-use crate::endpoint::{Completed, ZeDevice};
+use crate::completion::Completion;
+use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
 use crate::kernel::KernelFacts;
+use crate::list::CommandList;
 use crate::stream::Stream;
 use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::comm::{self, FaultHandler, StartState};
 use ccl_core::config::{Config, OnError};
-use ccl_core::device::{Io, Place};
+use ccl_core::device::{Edges, Io, Place};
 use ccl_core::mesh::Mesh;
 use ccl_core::plan::{Plan, Request};
 use ccl_core::{DataType, Error, ReduceOp, Result};
@@ -19,7 +21,6 @@ use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
 use std::ffi::c_void;
 use std::io::Write as _;
 use std::sync::{Arc, Once};
-use std::time::Duration;
 
 /// Settings of a communicator to be.
 pub struct Builder {
@@ -127,32 +128,17 @@ pub struct Communicator {
     config: Config,
 }
 
-/// Tells when a call has finished and whether it was right. Dropping it loses nothing: the call goes on.
-#[must_use = "a failure is only told to whoever waits, and by the next call"]
-pub struct Completion(comm::Completion<ZeDevice>);
-
-impl Completion {
-    /// Waits for the end of the call. An error has poisoned the communicator: every later call returns the same one. The
-    /// output is then filled with 0xFF bytes; it is whole if the call had finished just before, and untouched if the call
-    /// never began.
-    pub fn wait(&self) -> Result<()> {
-        self.0.wait()
-    }
-
-    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
-    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
-        self.0.wait_for(limit)
-    }
-
-    /// The event that the call signals as its last act: work on any stream of the same device can wait on it. Valid
-    /// while this lives.
-    pub fn event(&self) -> ze_event_handle_t {
-        self.device().event()
-    }
-
-    fn device(&self) -> &Completed {
-        self.0.device()
-    }
+/// What orders a call besides its stream. Events may be regular or counter-based, ours or the caller's, also such as were
+/// opened from another process's handles.
+///
+/// A regular event that a call is to signal has to be reset before each call and each replay, by whoever owns it: one that
+/// is still signalled from the time before lets its waiters go early.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallOptions<'a> {
+    /// The call begins after these.
+    pub after: &'a [ze_event_handle_t],
+    /// The call signals this as its last act.
+    pub signal: Option<ze_event_handle_t>,
 }
 
 /// What a communicator turned out to be, in plain words and numbers.
@@ -228,12 +214,22 @@ impl Communicator {
         Stream::new(&self.gpu, queue)
     }
 
-    /// A stream on an in-order immediate command list of the caller's.
+    /// A stream on a command list of the caller's: immediate, in order or not, or regular and open. What is appended to an
+    /// immediate list while the caller captures it becomes part of the graph.
+    ///
+    /// The stream of a regular list keeps what the recorded calls need: it has to outlive the list's last execution, and to
+    /// be made anew when the list is reset.
     ///
     /// # Safety
-    /// The list must be in order, of this communicator's device and context, and outlive the stream.
-    pub unsafe fn stream_from_raw(&self, list: ze_command_list_handle_t) -> Stream {
-        Stream::wrap(&self.gpu, list, false)
+    /// The list must be of this communicator's device and context and outlive the stream; a regular one may be executed only
+    /// while the stream lives, a graph that was captured from it only while the graph lives that its executables come from.
+    pub unsafe fn stream_from_raw(&self, list: ze_command_list_handle_t) -> Result<Stream> {
+        Stream::wrap(&self.gpu, list)
+    }
+
+    /// A regular command list to record calls in, for one of the device's compute queues.
+    pub fn command_list(&self, queue: usize) -> Result<CommandList> {
+        CommandList::new(&self.gpu, queue)
     }
 
     /// Device memory for `len` elements; its content is not defined.
@@ -273,7 +269,7 @@ impl Communicator {
         }
         send.check_gpu(&self.gpu, "send")?;
         let completion = self.typed(send.address(), recv, op, stream)?;
-        send.used_until(completion.device().slot());
+        send.used_by(completion.device());
         Ok(completion)
     }
 
@@ -298,7 +294,7 @@ impl Communicator {
         let request = self.request(recv.len() as u64, T::DATATYPE, op);
         // SAFETY: the buffers have that many elements, and keep their memory until the call has finished.
         let completion = unsafe { self.all_reduce_raw(&request, send, recv.address(), stream, &[])? };
-        recv.used_until(completion.device().slot());
+        recv.used_by(completion.device());
         Ok(completion)
     }
 
@@ -310,8 +306,7 @@ impl Communicator {
     /// The same on raw device addresses, after the events in `after` as well.
     ///
     /// # Safety
-    /// `send` and `recv` must hold `request.count` elements until the completion says so; `after` must hold live events
-    /// of the device's context.
+    /// As for [`Self::all_reduce_with`].
     pub unsafe fn all_reduce_raw(
         &self,
         request: &Request,
@@ -321,6 +316,25 @@ impl Communicator {
         after: &[ze_event_handle_t],
     ) -> Result<Completion> {
         // SAFETY: passed on to the caller.
-        unsafe { self.core.all_reduce(request, Io { send, recv }, stream, after).map(Completion) }
+        unsafe { self.all_reduce_with(request, send, recv, stream, CallOptions { after, signal: None }) }
+    }
+
+    /// The same with all options.
+    ///
+    /// # Safety
+    /// `send` and `recv` must hold `request.count` elements until the completion says so, or as long as what records the
+    /// stream may be replayed; the events must be live, of the device's context.
+    pub unsafe fn all_reduce_with(
+        &self,
+        request: &Request,
+        send: *const c_void,
+        recv: *mut c_void,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        let CallOptions { after, signal } = options;
+        // SAFETY: passed on to the caller.
+        unsafe { self.core.all_reduce(request, Io { send, recv }, stream, Edges { after, signal }) }
+            .map(Completion::of_call)
     }
 }

@@ -1,34 +1,39 @@
 //! A communicator's memory on a device and the submission of its collectives: at most three Level Zero calls each.
 
+mod completed;
+mod host;
+mod submit;
+
+pub(crate) use completed::Completed;
+
 use crate::api::ze;
-use crate::event::{EventSlot, Events};
+use crate::capture;
+use crate::event::{Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, RING_TYPES, probe_word, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::module::KernelId;
+use crate::recording::Kept;
 use crate::stream::Stream;
 use ccl_core::config::Config;
-use ccl_core::device::{self, Device, DeviceFacts, Endpoint, Io, Place};
+use ccl_core::device::{Device, DeviceFacts, Edges, Endpoint, Io, Place};
 use ccl_core::plan::{Plan, Request};
-use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS};
-use ccl_core::watch::{Alarm, DeviceFault, Progress};
+use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
+use ccl_core::watch::Alarm;
 use ccl_core::{Error, ReduceOp, Result};
+use host::HostWords;
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Words of the pattern of the link test at each end of the staging memory.
 const PROBE_WORDS: usize = 16 * 1024;
 /// How late the pattern may arrive: the protocol waits for every line, so a slow link is not a broken one.
 const PROBE_LIMIT: Duration = Duration::from_millis(300);
-
-/// How many events a call waits for without an allocation.
-const FEW_WAITS: usize = 16;
 
 /// Calls of the litmus test. A link that tears lines shows it in a few calls of a hundred.
 const LITMUS_CALLS: usize = 128;
@@ -68,6 +73,9 @@ impl Device for ZeDevice {
                 Staging::Host(SharedHost::map(gpu, memory.as_fd(), bytes)?, memory)
             }
         };
+        let counter = gpu.counter_events(self.config.events)?;
+        let mut events = Events::new(gpu, counter);
+        events.grow(FIRST_EVENTS)?;
         let endpoint = ZeEndpoint {
             staging: Arc::new(staging),
             bytes,
@@ -80,7 +88,10 @@ impl Device for ZeDevice {
             }),
             form: None,
             stream: Stream::new(gpu, 0)?,
-            events: Mutex::new(Events::new(gpu, gpu.counter_events(self.config.events)?)?),
+            events: Mutex::new(events),
+            loose_events: Mutex::new(Events::new(gpu, false)),
+            counter,
+            memory: OnceLock::new(),
             hooks: self.hooks,
             gpu: gpu.clone(),
         };
@@ -126,6 +137,8 @@ impl Peer {
 pub(crate) struct ZeEndpoint {
     // Fields are dropped in this order: what uses memory before the memory.
     events: Mutex<Events>,
+    /// Regular ones, for lists that aren't in order.
+    loose_events: Mutex<Events>,
     stream: Stream,
     /// By rank; nothing at the own.
     peers: Arc<Vec<Option<Peer>>>,
@@ -138,6 +151,10 @@ pub(crate) struct ZeEndpoint {
     /// Set by `activate`.
     form: Option<LineForm>,
     hooks: u32,
+    /// Whether `events` are counter-based.
+    counter: bool,
+    /// All that kernels use besides the caller's buffers, as recordings keep it.
+    memory: OnceLock<Kept>,
     gpu: Arc<Gpu>,
 }
 
@@ -360,7 +377,7 @@ impl Endpoint for ZeEndpoint {
             // SAFETY: the allocation and the vectors hold `bytes` bytes and live until the stream has settled.
             unsafe {
                 self.stream.copy(memory.address, input.as_ptr().cast(), bytes, &[])?;
-                self.submit(&self.stream, &executable, io, &[])?;
+                self.submit(&self.stream, &executable, io, Edges { after: &[], signal: None })?;
                 self.stream.copy(output.as_mut_ptr().cast(), memory.address, bytes, &[])?;
             }
             self.stream.settle()?;
@@ -375,41 +392,10 @@ impl Endpoint for ZeEndpoint {
         stream: &Stream,
         executable: &Executable,
         io: Io,
-        after: &[ze_event_handle_t],
+        edges: Edges<'_, ze_event_handle_t>,
     ) -> Result<Completed> {
-        stream.check_device(&self.gpu)?;
-        let event = self.events.lock().take()?;
-        // The lock is held over the append: the chain's order is the order of issue.
-        let mut chain = self.gpu.chain.lock();
-        let finished = &self.gpu.finished;
-        let predecessor = chain.predecessor(stream.id, finished);
-        if !after.is_empty() || predecessor.as_ref().is_some_and(|event| !event.is_bounded()) {
-            stream.mark_foreign();
-        }
-        let mut few = [std::ptr::null_mut(); FEW_WAITS];
-        let mut many = Vec::new();
-        let waits = match &predecessor {
-            None => after,
-            Some(predecessor) => {
-                let all = match few.get_mut(..=after.len()) {
-                    Some(few) => few,
-                    None => {
-                        many.resize(after.len() + 1, std::ptr::null_mut());
-                        &mut many[..]
-                    }
-                };
-                all[..after.len()].copy_from_slice(after);
-                all[after.len()] = predecessor.handle;
-                &*all
-            }
-        };
-        // SAFETY: buffers and events are the caller's duty; the predecessor lives while the chain knows it.
-        if let Err(error) = unsafe { self.append(stream, executable, io, event.handle, waits) } {
-            event.give_back();
-            return Err(error);
-        }
-        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished)?;
-        Ok(Completed { event })
+        // SAFETY: passed on to the caller.
+        unsafe { self.enqueue(stream, executable, io, edges) }
     }
 }
 
@@ -451,113 +437,35 @@ impl ZeEndpoint {
     }
 }
 
+impl ZeEndpoint {
+    fn memory(&self) -> &Kept {
+        self.memory.get_or_init(|| {
+            let (staging, peers, table) = (self.staging.clone(), self.peers.clone(), self.table.clone());
+            Arc::new((staging, peers, table, self.state.clone(), self.host.clone()))
+        })
+    }
+}
+
 impl Drop for ZeEndpoint {
     fn drop(&mut self) {
-        let events = self.events.get_mut();
+        capture::sweep();
+        if self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1) {
+            // Recordings still hold its calls: should one be replayed, it gives up instead of waiting for the others.
+            self.host.abort();
+        }
+        let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
         if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
             events.presume_finished();
-        } else if !events.finish() {
+            loose.presume_finished();
+        } else if !events.finish() || !loose.finish() {
             // Freeing memory under a kernel would be worse than losing it.
             tracing::error!("collectives are still unfinished; their memory is not freed");
             events.forget();
-            std::mem::forget((
-                self.staging.clone(),
-                self.peers.clone(),
-                self.table.clone(),
-                self.state.clone(),
-                self.host.clone(),
-            ));
+            loose.forget();
+            std::mem::forget(self.memory().clone());
             return;
         }
         // What the chain holds of these events would keep the device for ever.
-        self.gpu.chain.lock().leave(&self.gpu.finished, |last| events.has(last));
-    }
-}
-
-/// The completion of one call. Keeps its event from being used for another.
-pub(crate) struct Completed {
-    event: Arc<EventSlot>,
-}
-
-impl Completed {
-    /// The event that the call signals as its last act, for other work to wait on, in any stream of the device's
-    /// context. Valid while this lives.
-    pub(crate) fn event(&self) -> ze_event_handle_t {
-        self.event.handle
-    }
-
-    pub(crate) fn slot(&self) -> &Arc<EventSlot> {
-        &self.event
-    }
-}
-
-impl device::Completion for Completed {
-    fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
-        self.event.wait_unless(give_up)
-    }
-
-    fn wait_for(&self, limit: Duration) -> Result<bool> {
-        self.event.wait_for(limit)
-    }
-}
-
-/// The host block, as the watch uses it.
-struct HostWords {
-    memory: Allocation,
-    device: [u8; 16],
-}
-
-impl HostWords {
-    fn block(&self) -> *mut HostBlock {
-        self.memory.address.cast()
-    }
-
-    /// No collective is under way. By the host: the watch reads these words whether a device has written them or not.
-    fn clear(&self) {
-        // SAFETY: host memory of this size that nobody else accesses now.
-        unsafe { std::ptr::write_bytes(self.block(), 0, 1) };
-    }
-
-    fn word(&self, word: *mut u32) -> &AtomicU32 {
-        // SAFETY: a word of the block, which lives as long as this and is accessed as atomics only.
-        unsafe { AtomicU32::from_ptr(word) }
-    }
-
-    fn long(&self, word: *mut u64) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr(word) }
-    }
-}
-
-impl Alarm for HostWords {
-    fn device(&self) -> Option<[u8; 16]> {
-        Some(self.device)
-    }
-
-    fn abort(&self) {
-        // SAFETY: only the address of the field is computed.
-        self.word(unsafe { &raw mut (*self.block()).abort }).store(1, Ordering::Release);
-    }
-
-    fn progress(&self) -> Progress {
-        let block = self.block();
-        // SAFETY: only addresses of fields are computed.
-        unsafe {
-            // `done` first: it never passes `entered` then.
-            let done = self.long(&raw mut (*block).done).load(Ordering::Acquire);
-            let entered = self.long(&raw mut (*block).entered).load(Ordering::Acquire);
-            let code = self.word(&raw mut (*block).fault).load(Ordering::Acquire);
-            let read = |word| self.word(word).load(Ordering::Relaxed);
-            let fault = Fault::from_code(code).map(|fault| DeviceFault {
-                fault,
-                wire: read(&raw mut (*block).wire),
-                step: read(&raw mut (*block).step),
-                round: read(&raw mut (*block).round),
-                expected: read(&raw mut (*block).expected),
-                seen: read(&raw mut (*block).seen),
-                call: self.long(&raw mut (*block).call).load(Ordering::Relaxed),
-            });
-            Progress { entered, done, fault }
-        }
+        self.gpu.chain.lock().leave(&self.gpu.finished, |last| events.has(last) || loose.has(last));
     }
 }

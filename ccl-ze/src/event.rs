@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Events that a communicator starts with; more are made when so many completions are held at once.
-const FIRST_EVENTS: u32 = 16;
+pub(crate) const FIRST_EVENTS: u32 = 16;
 /// How often a waiter looks up to see whether it should give up.
 const SLICE: Duration = Duration::from_millis(10);
 
@@ -130,52 +130,21 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(gpu: &Arc<Gpu>, counter: bool) -> Result<Events> {
-        let mut events = Events { gpu: gpu.clone(), counter, slots: Vec::new(), next: 0 };
-        events.grow()?;
-        Ok(events)
+    /// Makes none yet.
+    pub(crate) fn new(gpu: &Arc<Gpu>, counter: bool) -> Events {
+        Events { gpu: gpu.clone(), counter, slots: Vec::new(), next: 0 }
     }
 
-    fn grow(&mut self) -> Result<()> {
+    /// Makes `count` more.
+    pub(crate) fn grow(&mut self, count: u32) -> Result<()> {
         let gpu = &self.gpu;
-        let count = (self.slots.len() as u32).max(FIRST_EVENTS);
-        let scope = ZE_EVENT_SCOPE_FLAG_HOST;
         let pool = if self.counter { None } else { Some(Arc::new(regular_pool(gpu, count)?)) };
         for index in 0..count {
-            let mut handle = std::ptr::null_mut();
-            match &pool {
-                None => {
-                    let desc = ze_event_counter_based_desc_t {
-                        flags: ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE
-                            | ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE
-                            | ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE,
-                        signal: scope,
-                        wait: scope,
-                        ..Default::default()
-                    };
-                    // SAFETY: live context and device; descriptor and output outlive the call.
-                    unsafe {
-                        ze_optional!(
-                            gpu.api,
-                            zeEventCounterBasedCreate(gpu.context, gpu.device, &raw const desc, &raw mut handle)
-                        )?;
-                    }
-                }
-                Some(pool) => {
-                    let desc = ze_event_desc_t { index, signal: scope, wait: scope, ..Default::default() };
-                    // SAFETY: a live pool with room for the index; descriptor and output outlive the call.
-                    unsafe { ze!(gpu.api, zeEventCreate(pool.handle, &raw const desc, &raw mut handle))? };
-                    // SAFETY: a new event. Signalled, so that a fresh one looks like one whose call has finished.
-                    unsafe { ze!(gpu.api, zeEventHostSignal(handle))? };
-                }
-            }
-            self.slots.push(Arc::new(EventSlot {
-                gpu: gpu.clone(),
-                handle,
-                _pool: pool.clone(),
-                number: AtomicU64::new(0),
-                bounded: AtomicBool::new(true),
-            }));
+            let slot = match &pool {
+                None => EventSlot::counter(gpu, true)?,
+                Some(pool) => EventSlot::regular(gpu, pool, index)?,
+            };
+            self.slots.push(slot);
         }
         Ok(())
     }
@@ -213,7 +182,7 @@ impl Events {
                     // What waits on it captured its value, so it can be used again at once.
                     return Ok(slot.clone());
                 }
-                if slot.is_signalled()? {
+                if self.gpu.finished.has(slot) || slot.is_signalled()? {
                     self.gpu.finished.note(slot);
                     // SAFETY: its call has finished, and whoever waits on it would hold it.
                     unsafe { ze!(self.gpu.api, zeEventHostReset(slot.handle))? };
@@ -223,12 +192,74 @@ impl Events {
             if self.slots.len() >= 1 << 16 {
                 return Err(Error::InvalidUsage(format!("{} completions are held or unfinished", self.slots.len())));
             }
-            self.grow()?;
+            self.grow((self.slots.len() as u32).max(FIRST_EVENTS))?;
         }
     }
 }
 
 impl EventSlot {
+    fn new(gpu: &Arc<Gpu>, handle: ze_event_handle_t, pool: Option<Arc<Pool>>) -> Arc<EventSlot> {
+        let (number, bounded) = (AtomicU64::new(0), AtomicBool::new(true));
+        Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool, number, bounded })
+    }
+
+    /// A counter-based event.
+    ///
+    /// `crosses`: work that is captured may wait for it although it is signalled outside the graph.
+    pub(crate) fn counter(gpu: &Arc<Gpu>, crosses: bool) -> Result<Arc<EventSlot>> {
+        let plain = ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE
+            | ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE
+            | ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE;
+        if crosses && gpu.api.table.zeGraphCreateExt.is_some() {
+            let made = Self::counter_with(gpu, plain | ZE_EVENT_COUNTER_BASED_FLAG_GRAPH_EXTERNAL);
+            // A driver from before graphs, under a loader that knows them, doesn't know the flag.
+            if made.is_ok() {
+                return made;
+            }
+        }
+        Self::counter_with(gpu, plain)
+    }
+
+    fn counter_with(gpu: &Arc<Gpu>, flags: ze_event_counter_based_flags_t) -> Result<Arc<EventSlot>> {
+        let (signal, wait) = (ZE_EVENT_SCOPE_FLAG_HOST, ZE_EVENT_SCOPE_FLAG_HOST);
+        let desc = ze_event_counter_based_desc_t { flags, signal, wait, ..Default::default() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: live context and device; descriptor and output outlive the call.
+        unsafe {
+            ze_optional!(
+                gpu.api,
+                zeEventCounterBasedCreate(gpu.context, gpu.device, &raw const desc, &raw mut handle)
+            )?;
+        }
+        Ok(Self::new(gpu, handle, None))
+    }
+
+    /// A regular event that is signalled, so that a fresh one looks like one whose call has finished.
+    fn regular(gpu: &Arc<Gpu>, pool: &Arc<Pool>, index: u32) -> Result<Arc<EventSlot>> {
+        let scope = ZE_EVENT_SCOPE_FLAG_HOST;
+        let desc = ze_event_desc_t { index, signal: scope, wait: scope, ..Default::default() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live pool with room for the index; descriptor and output outlive the call.
+        unsafe { ze!(gpu.api, zeEventCreate(pool.handle, &raw const desc, &raw mut handle))? };
+        let slot = Self::new(gpu, handle, Some(pool.clone()));
+        // SAFETY: a new event.
+        unsafe { ze!(gpu.api, zeEventHostSignal(handle))? };
+        Ok(slot)
+    }
+
+    /// A regular event that a recording signals and nobody resets: what it must not use (`hooks::STALE_EVENT`).
+    pub(crate) fn stale(gpu: &Arc<Gpu>) -> Result<Arc<EventSlot>> {
+        let slot = Self::regular(gpu, &Arc::new(regular_pool(gpu, 1)?), 0)?;
+        // SAFETY: a live event that no work refers to.
+        unsafe { ze!(gpu.api, zeEventHostReset(slot.handle))? };
+        Ok(slot)
+    }
+
+    /// Whether work that waits on it reads its state when it runs, so that it may not be used again before.
+    pub(crate) fn is_regular(&self) -> bool {
+        self._pool.is_some()
+    }
+
     /// Undoes [`Events::take`] where nothing was appended that would signal it.
     pub(crate) fn give_back(&self) {
         if self._pool.is_some() {
@@ -236,6 +267,30 @@ impl EventSlot {
             let _ = unsafe { ze!(self.gpu.api, zeEventHostSignal(self.handle)) };
         }
     }
+}
+
+/// How many events a call waits for without an allocation.
+const FEW: usize = 16;
+
+/// Calls `with` with the events in `after` and one more.
+pub(crate) fn with_one_more<R>(
+    after: &[ze_event_handle_t],
+    more: Option<&Arc<EventSlot>>,
+    with: impl FnOnce(&[ze_event_handle_t]) -> R,
+) -> R {
+    let Some(more) = more else { return with(after) };
+    let mut few = [std::ptr::null_mut(); FEW];
+    let mut many = Vec::new();
+    let all = match few.get_mut(..=after.len()) {
+        Some(few) => few,
+        None => {
+            many.resize(after.len() + 1, std::ptr::null_mut());
+            &mut many[..]
+        }
+    };
+    all[..after.len()].copy_from_slice(after);
+    all[after.len()] = more.handle;
+    with(all)
 }
 
 fn regular_pool(gpu: &Arc<Gpu>, count: u32) -> Result<Pool> {

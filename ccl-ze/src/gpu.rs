@@ -1,6 +1,7 @@
 //! A device that is in use by this process: context, modules, and the chain that keeps its collectives one at a time.
 
 use crate::api::{Api, ze};
+use crate::capture::Graphs;
 use crate::chain::{Chain, Finished};
 use crate::driver;
 use crate::kernels::Family;
@@ -26,6 +27,7 @@ pub(crate) struct Gpu {
     pub(crate) ordinals: Vec<u32>,
     /// Which of the chain's collectives have finished.
     pub(crate) finished: Finished,
+    pub(crate) graphs: Graphs,
     /// How long unfinished collectives are waited for when their memory is to go; their kernels give up before.
     pub(crate) patience: Duration,
     pub(crate) api: Arc<Api>,
@@ -107,6 +109,7 @@ impl Gpu {
             facts,
             ordinals,
             finished: Finished::default(),
+            graphs: Graphs::default(),
             patience: config.timeout.saturating_mul(3).saturating_add(Duration::from_secs(10)),
             api,
             index,

@@ -27,6 +27,12 @@ pub const CORRUPT_LINK: u32 = 256;
 /// The driver pretends its devices and executes nothing. So every peer counts as reachable, the pattern test passes
 /// without a look, and nobody waits at the end for what never finishes.
 pub const PRETENDED_DEVICE: u32 = 512;
+/// Calls signal no event.
+pub const NO_SIGNAL: u32 = 1024;
+/// Calls don't wait for the events that they are given.
+pub const NO_WAITS: u32 = 2048;
+/// Recorded calls signal an event that stays signalled from one replay to the next.
+pub const STALE_EVENT: u32 = 4096;
 
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;

@@ -23,20 +23,26 @@
 
 mod api;
 mod buffer;
+mod capture;
 mod chain;
 mod communicator;
+mod completion;
 mod driver;
 mod endpoint;
 mod event;
 mod gpu;
+mod graph;
 #[doc(hidden)]
 pub mod hooks;
 pub mod inspect;
 mod kernel;
 mod kernels;
+mod list;
 pub mod log;
 mod memory;
 mod module;
+mod recording;
+mod replay;
 mod stream;
 #[cfg(feature = "soft")]
 #[doc(hidden)]
@@ -44,5 +50,8 @@ pub mod twins;
 
 pub use buffer::{Buffer, Element};
 pub use ccl_core;
-pub use communicator::{Builder, Communicator, Completion, Description};
+pub use communicator::{Builder, CallOptions, Communicator, Description};
+pub use completion::Completion;
+pub use graph::{ExecutableGraph, Graph};
+pub use list::{CommandList, ExecutableList};
 pub use stream::Stream;

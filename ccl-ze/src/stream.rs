@@ -1,7 +1,10 @@
-//! Streams: in-order immediate command lists.
+//! Streams: command lists that calls are appended to.
 
-use crate::api::ze;
+use crate::api::{ze, ze_optional};
+use crate::capture;
+use crate::event::EventSlot;
 use crate::gpu::Gpu;
+use crate::recording::Recording;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -12,11 +15,26 @@ use std::time::Duration;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// An ordered stream of work on a device: each command begins when the one before has finished.
+/// What kind of list a stream is.
+pub(crate) enum Form {
+    /// What is appended is issued, unless the list is being captured.
+    Immediate,
+    /// What is appended is recorded, and runs each time the list is executed once it is closed.
+    Regular(Arc<Recording>),
+}
+
+/// A stream of work on a device: each command begins when the one before has finished.
+///
+/// On a list of the caller's that isn't in order ([`crate::Communicator::stream_from_raw`]) a call is ordered by its
+/// events only, and after the collectives before it.
 pub struct Stream {
     pub(crate) gpu: Arc<Gpu>,
     list: ze_command_list_handle_t,
     owned: bool,
+    pub(crate) form: Form,
+    in_order: bool,
+    /// Completions that the stream was told to wait for and whose events may not be used again before it has.
+    awaited: Mutex<Vec<Arc<EventSlot>>>,
     /// Level Zero wants appends to one list serialised.
     pub(crate) lock: Mutex<()>,
     /// Tells streams apart in the chain of collectives; unlike a handle it is never used again.
@@ -46,12 +64,69 @@ impl Stream {
         unsafe {
             ze!(gpu.api, zeCommandListCreateImmediate(gpu.context, gpu.device, &raw const desc, &raw mut list))?;
         }
-        Ok(Self::wrap(gpu, list, true))
+        Ok(Self::of(gpu, list, Form::Immediate, true, true))
     }
 
-    pub(crate) fn wrap(gpu: &Arc<Gpu>, list: ze_command_list_handle_t, owned: bool) -> Stream {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Stream { gpu: gpu.clone(), list, owned, lock: Mutex::new(()), id, foreign: AtomicBool::new(!owned) }
+    /// A list that is not its own.
+    pub(crate) fn recording(gpu: &Arc<Gpu>, list: ze_command_list_handle_t, in_order: bool) -> Stream {
+        Self::of(gpu, list, Form::Regular(Recording::new()), in_order, false)
+    }
+
+    /// A list of the caller's, of whatever form it says that it has.
+    pub(crate) fn wrap(gpu: &Arc<Gpu>, list: ze_command_list_handle_t) -> Result<Stream> {
+        let (mut immediate, mut flags) = (0, 0);
+        // SAFETY: a live list by the caller's promise, and places for the answers.
+        unsafe {
+            ze_optional!(gpu.api, zeCommandListIsImmediate(list, &raw mut immediate))?;
+            if immediate == 0 {
+                ze_optional!(gpu.api, zeCommandListGetFlags(list, &raw mut flags))?;
+                return Ok(Self::recording(gpu, list, flags & ZE_COMMAND_LIST_FLAG_IN_ORDER != 0));
+            }
+            ze_optional!(gpu.api, zeCommandListImmediateGetFlags(list, &raw mut flags))?;
+        }
+        Ok(Self::of(gpu, list, Form::Immediate, flags & ZE_COMMAND_QUEUE_FLAG_IN_ORDER != 0, false))
+    }
+
+    fn of(gpu: &Arc<Gpu>, list: ze_command_list_handle_t, form: Form, in_order: bool, owned: bool) -> Stream {
+        Stream {
+            gpu: gpu.clone(),
+            list,
+            owned,
+            form,
+            in_order,
+            awaited: Mutex::default(),
+            lock: Mutex::new(()),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            foreign: AtomicBool::new(!owned),
+        }
+    }
+
+    /// What the chain of collectives knows it by, if what is on it has an order.
+    pub(crate) fn order(&self) -> Option<u64> {
+        self.in_order.then_some(self.id)
+    }
+
+    /// Makes what comes on the stream wait for `event`.
+    pub(crate) fn wait_on(&self, event: &Arc<EventSlot>) -> Result<()> {
+        // It may join a capture by this, so that from here on it has to be asked.
+        self.mark_foreign();
+        let mut handle = event.handle;
+        {
+            let _guard = self.lock.lock();
+            // SAFETY: a live list and event; the wait list is only read.
+            unsafe { ze!(self.gpu.api, zeCommandListAppendWaitOnEvents(self.list, 1, &raw mut handle))? };
+            if !self.in_order {
+                let none = std::ptr::null_mut();
+                // SAFETY: as above. Nothing else puts what follows behind the wait.
+                unsafe { ze!(self.gpu.api, zeCommandListAppendBarrier(self.list, none, 0, std::ptr::null_mut()))? };
+            }
+        }
+        match capture::of(self)? {
+            Some(recording) => recording.keep(event.clone()),
+            None if event.is_regular() => self.awaited.lock().push(event.clone()),
+            None => {}
+        }
+        Ok(())
     }
 
     /// The command list, for work of the caller's own. Level Zero wants appends to it serialised.
@@ -73,21 +148,41 @@ impl Stream {
     }
 
     /// Waits until everything on the stream has finished: without a limit if the caller put work of its own there that
-    /// never does.
+    /// never does. A stream that records has nothing to wait for: an error.
     pub fn synchronize(&self) -> Result<()> {
+        self.check_issues()?;
+        let awaited = std::mem::take(&mut *self.awaited.lock());
         // SAFETY: a live list.
-        unsafe { ze!(self.gpu.api, zeCommandListHostSynchronize(self.list, u64::MAX)) }
+        let done = unsafe { ze!(self.gpu.api, zeCommandListHostSynchronize(self.list, u64::MAX)) };
+        if done.is_err() {
+            self.awaited.lock().extend(awaited);
+        }
+        done
+    }
+
+    /// Fails if what is appended now would be recorded and not run.
+    pub(crate) fn check_issues(&self) -> Result<()> {
+        match capture::of(self)? {
+            None => Ok(()),
+            Some(_) => Err(Error::InvalidUsage("the stream records: nothing on it runs before it is replayed".into())),
+        }
     }
 
     /// Waits at most `limit` until everything on the stream has finished; false if it has not by then.
     pub fn synchronize_for(&self, limit: Duration) -> Result<bool> {
+        self.check_issues()?;
+        let awaited = std::mem::take(&mut *self.awaited.lock());
         let api = &self.gpu.api;
         api.count();
         // SAFETY: a live list.
-        match unsafe { (api.table.zeCommandListHostSynchronize)(self.list, nanoseconds(limit)) } {
+        let done = match unsafe { (api.table.zeCommandListHostSynchronize)(self.list, nanoseconds(limit)) } {
             ZE_RESULT_NOT_READY => Ok(false),
             code => api.check("zeCommandListHostSynchronize", code).map(|()| true),
+        };
+        if done != Ok(true) {
+            self.awaited.lock().extend(awaited);
         }
+        done
     }
 
     /// Waits for the stream where only this library's work is on it: that ends, or the device is broken.
@@ -174,6 +269,7 @@ impl Drop for Stream {
         if !self.owned {
             return;
         }
+        crate::graph::abandon(self);
         if let Err(error) = self.settle() {
             // A list may not be destroyed under its work.
             tracing::error!("a stream is not freed: {error}");

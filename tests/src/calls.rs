@@ -210,7 +210,7 @@ fn issue(
             unsafe { stream.copy(home, to, place.bytes, &[])? };
         }
         if place.bytes > 0 && call.route != Route::InPlace && overwrite != Overwrite::Never {
-            let event = [done.event()];
+            let event = [done.event()?];
             let after: &[ze_event_handle_t] = if overwrite == Overwrite::OnCompletion { &event } else { &[] };
             // SAFETY: as above; the completion is kept beyond the fill.
             unsafe { other.fill(from, 0xFF, place.bytes, after)? };

@@ -140,7 +140,7 @@ fn what_a_call_waits_on_outlives_its_communicator() {
                     let streams = [free, held];
                     drop(messages[0].reduce(&goes, &streams[0]));
                     let before = messages[1].reduce(&goes, &streams[0]);
-                    let awaited = before.event() as usize;
+                    let awaited = before.event().unwrap() as usize;
                     // An event that was destroyed before may have had this address.
                     DESTROYED.lock().unwrap().retain(|event| *event != awaited);
                     drop(messages[2].reduce(&stays, &streams[1]));

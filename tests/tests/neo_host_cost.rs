@@ -202,7 +202,7 @@ fn measure(events: EventChoice, buffers: usize) -> Cost {
         if events == EventChoice::Regular {
             // In the device's place: the driver counts the events of an in-order list, whatever their kind, and one
             // that it counts is signalled as long as nothing was appended since its reset.
-            let event = done.as_ref().unwrap().event();
+            let event = done.as_ref().unwrap().event().unwrap();
             // SAFETY: a live event that nothing waits on here.
             unsafe {
                 assert_eq!((raw.table.zeEventHostReset)(event), ZE_RESULT_SUCCESS);

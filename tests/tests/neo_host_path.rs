@@ -40,7 +40,7 @@ fn calls(comm: &Communicator) {
     }
     // As many events to wait for as fit without an allocation, and more.
     for waits in [1, 15, 16, 40] {
-        let after: Vec<_> = done.iter().rev().take(waits).map(|done| done.event()).collect();
+        let after: Vec<_> = done.iter().rev().take(waits).map(|done| done.event().unwrap()).collect();
         done.push(call(DataType::Float32, 1000, true, if waits % 2 == 0 { &first } else { &second }, &after));
     }
     // Bounded, since these events never come: which answer a pretended device gives is not ours to judge.
@@ -151,7 +151,7 @@ fn a_regular_list() {
             (of.zeCommandQueueCreate)(context, device, &raw const queue_desc, &raw mut queue),
             ZE_RESULT_SUCCESS
         );
-        let onto = comm.stream_from_raw(list);
+        let onto = comm.stream_from_raw(list).unwrap();
         for _ in 0..3 {
             let mut kept = Vec::new();
             for count in [0, 1, 5000] {

@@ -73,7 +73,7 @@ fn waits(rank: &Rank, behind: Behind, lets_go: bool) {
         Behind::Foreign => {
             gate.hold(&apart);
             // SAFETY: an in-order list of this communicator's device and context, which lives as long.
-            let wrapped = unsafe { comm.stream_from_raw(apart.raw()) };
+            let wrapped = unsafe { comm.stream_from_raw(apart.raw()).unwrap() };
             comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &wrapped).unwrap()
         }
     };

@@ -1,0 +1,97 @@
+//! When a call has finished, and whether it was right.
+
+use crate::device::{self, Completion as _, Device, Endpoint};
+use crate::error::{Error, Result};
+use crate::watch::{Alarm, Status};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a kernel may take to notice that it is to give up, and to fill its output.
+const TIME_TO_GIVE_UP: Duration = Duration::from_secs(2);
+
+/// Whether a communicator is still sound. Completions keep this, and not the watch: it says goodbye when the communicator
+/// goes.
+pub struct Health {
+    status: Status,
+    alarm: Arc<dyn Alarm>,
+}
+
+impl Health {
+    pub(super) fn new(status: Status, alarm: Arc<dyn Alarm>) -> Health {
+        Health { status, alarm }
+    }
+
+    /// The error that poisoned the communicator.
+    pub fn check(&self) -> Result<()> {
+        match self.status.fault() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// The same after a call has ended: a fault that the device has just reported becomes known to the watch at its
+    /// next look, which also finds out which rank is to blame.
+    pub fn check_ended(&self) -> Result<()> {
+        self.check()?;
+        let Some(fault) = self.alarm.progress().fault else { return Ok(()) };
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(2) {
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let error = Error::Internal(format!("the device reported {fault:?} and the watch did not notice"));
+        self.status.fail(error.clone());
+        Err(error)
+    }
+}
+
+/// Waits for work that holds calls of these communicators, and says whether they were right. What never begins, because it
+/// is queued behind something that does not come, is waited for until shortly after one of them has failed.
+pub fn wait(work: &impl device::Completion, healths: &[Arc<Health>]) -> Result<()> {
+    let mut failed = None;
+    let mut give_up = || {
+        healths.iter().any(|health| health.check().is_err())
+            && failed.get_or_insert_with(Instant::now).elapsed() > TIME_TO_GIVE_UP
+    };
+    work.wait_unless(&mut give_up)?;
+    healths.iter().try_for_each(|health| health.check_ended())
+}
+
+/// Tells when a call has finished and whether it was right.
+pub struct Completion<D: Device> {
+    inner: <D::Endpoint as Endpoint>::Completion,
+    health: Arc<Health>,
+}
+
+impl<D: Device> Completion<D> {
+    pub(super) fn new(inner: <D::Endpoint as Endpoint>::Completion, health: Arc<Health>) -> Self {
+        Self { inner, health }
+    }
+
+    /// Waits for the end of the call. An error is the one that poisoned the communicator. The output is then filled with
+    /// 0xFF bytes; it is whole if the call had finished just before the failure, and untouched if the call never began,
+    /// because it is queued behind something that does not come: such a call is waited for until shortly after the
+    /// communicator has failed.
+    pub fn wait(&self) -> Result<()> {
+        wait(&self.inner, std::slice::from_ref(&self.health))
+    }
+
+    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
+    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
+        let finished = self.inner.wait_for(limit)?;
+        if finished {
+            self.health.check_ended()?;
+        }
+        Ok(finished)
+    }
+
+    /// The device's own completion.
+    pub fn device(&self) -> &<D::Endpoint as Endpoint>::Completion {
+        &self.inner
+    }
+
+    /// Whether the communicator is still sound.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+}

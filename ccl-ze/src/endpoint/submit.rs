@@ -1,0 +1,158 @@
+//! A call is issued, or recorded: what it waits for and what it signals.
+
+use super::{Completed, Executable, ZeEndpoint};
+use crate::api::ze;
+use crate::capture;
+use crate::event::{EventSlot, with_one_more};
+use crate::hooks;
+use crate::recording::Recording;
+use crate::stream::Stream;
+use ccl_core::Result;
+use ccl_core::device::{Edges, Io};
+use level_zero_sys::*;
+use std::sync::Arc;
+
+impl ZeEndpoint {
+    /// # Safety
+    /// As for [`ccl_core::device::Endpoint::submit`].
+    pub(super) unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        edges: Edges<'_, ze_event_handle_t>,
+    ) -> Result<Completed> {
+        stream.check_device(&self.gpu)?;
+        let after = if hooks::on(self.hooks, hooks::NO_WAITS) { &[] } else { edges.after };
+        // SAFETY: passed on to the caller.
+        match unsafe { capture::enter(stream, after)? } {
+            // SAFETY: as above.
+            (Some(recording), after) => unsafe {
+                self.record(&recording, stream, executable, io, Edges { after, ..edges })
+            },
+            // SAFETY: as above.
+            (None, after) => unsafe { self.issue(stream, executable, io, Edges { after, ..edges }) },
+        }
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn issue(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        edges: Edges<'_, ze_event_handle_t>,
+    ) -> Result<Completed> {
+        let in_order = stream.order().is_some();
+        // Only lists that are in order can signal counter-based events.
+        let event = if in_order { self.events.lock() } else { self.loose_events.lock() }.take()?;
+        // The lock is held over the append: the chain's order is the order of issue.
+        let mut chain = self.gpu.chain.lock();
+        let finished = &self.gpu.finished;
+        let predecessor = chain.predecessor(stream.order(), finished);
+        if !edges.after.is_empty() || predecessor.as_ref().is_some_and(|event| !event.is_bounded()) {
+            stream.mark_foreign();
+        }
+        let appended = with_one_more(edges.after, predecessor.as_ref(), |waits| {
+            // SAFETY: buffers and events are the caller's duty; the predecessor lives while the chain knows it.
+            unsafe { self.append_with_signals(stream, executable, io, Some(&event), edges.signal, waits) }
+        });
+        if let Err(error) = appended {
+            event.give_back();
+            return Err(error);
+        }
+        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished)?;
+        Ok(Completed::Issued(event))
+    }
+
+    /// In a recording everything is made anew and belongs to it: what a replay signals must not be handed to anybody else.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn record(
+        &self,
+        recording: &Arc<Recording>,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        edges: Edges<'_, ze_event_handle_t>,
+    ) -> Result<Completed> {
+        let gpu = &self.gpu;
+        let in_order = stream.order().is_some();
+        let event = match () {
+            () if hooks::on(self.hooks, hooks::STALE_EVENT) => Some(EventSlot::stale(gpu)?),
+            // A regular event would still be signalled by the replay before, and whoever waits for it would not wait.
+            () if in_order && self.counter => Some(EventSlot::counter(gpu, false)?),
+            () => None,
+        };
+        // One call at a time, as the chain does it for calls that are issued.
+        let _chain = gpu.chain.lock();
+        let predecessor = recording.predecessor(stream.id)?;
+        recording.keep(self.memory().clone());
+        // Without an order of its own, barriers give the list one around the call.
+        if !in_order {
+            self.barrier(stream)?;
+        }
+        with_one_more(edges.after, predecessor.as_ref(), |waits| {
+            // SAFETY: buffers and events are the caller's duty; the predecessor lives as long as the recording.
+            unsafe { self.append_with_signals(stream, executable, io, event.as_ref(), edges.signal, waits) }
+        })?;
+        if !in_order {
+            self.barrier(stream)?;
+        }
+        recording.push(stream.id, event.as_ref());
+        Ok(Completed::Recorded(recording.clone(), event))
+    }
+
+    /// Appends the call, which signals the caller's event if there is one, else ours; then ours if there are both.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn append_with_signals(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        own: Option<&Arc<EventSlot>>,
+        signal: Option<ze_event_handle_t>,
+        waits: &[ze_event_handle_t],
+    ) -> Result<()> {
+        let none = std::ptr::null_mut();
+        let own = match own {
+            Some(_) if hooks::on(self.hooks, hooks::NO_SIGNAL) => none,
+            Some(event) => event.handle,
+            None => none,
+        };
+        let (api, list) = (&*self.gpu.api, stream.list());
+        let Some(signal) = signal else {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.append(stream, executable, io, own, waits) };
+        };
+        if stream.order().is_some() {
+            // SAFETY: as above.
+            unsafe { self.append(stream, executable, io, signal, waits)? };
+            if own.is_null() {
+                return Ok(());
+            }
+            let _guard = stream.lock.lock();
+            // SAFETY: live list and event.
+            return unsafe { ze!(api, zeCommandListAppendSignalEvent(list, own)) };
+        }
+        // The caller's event may be signalled already: only ours tells when the call is over.
+        let mut event = own;
+        let (count, first) = if own.is_null() { (0, none) } else { (1, own) };
+        // SAFETY: as above.
+        unsafe { self.append(stream, executable, io, first, waits)? };
+        let _guard = stream.lock.lock();
+        // SAFETY: live list and events; the wait list is only read.
+        unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, count, &raw mut event)) }
+    }
+
+    fn barrier(&self, stream: &Stream) -> Result<()> {
+        let none = std::ptr::null_mut();
+        let _guard = stream.lock.lock();
+        // SAFETY: a live list and no events.
+        unsafe { ze!(self.gpu.api, zeCommandListAppendBarrier(stream.list(), none, 0, std::ptr::null_mut())) }
+    }
+}

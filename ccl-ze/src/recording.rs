@@ -1,0 +1,92 @@
+//! What a recording needs for as long as it may be replayed: the events of its collectives and the memory they use.
+
+use crate::event::EventSlot;
+use ccl_core::comm::Health;
+use ccl_core::{Error, Result};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A graph while it is captured and as long as it exists, or what was appended to a regular list.
+pub(crate) struct Recording {
+    state: Mutex<State>,
+    ended: AtomicBool,
+}
+
+/// Something that must outlive the recording's replays.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    // Fields are dropped in this order: events before the memory of their calls.
+    last: Option<Link>,
+    events: Vec<Arc<EventSlot>>,
+    healths: Vec<Arc<Health>>,
+    kept: Vec<Kept>,
+}
+
+/// The collective that was recorded last.
+struct Link {
+    stream: u64,
+    event: Option<Arc<EventSlot>>,
+}
+
+impl Recording {
+    pub(crate) fn new() -> Arc<Recording> {
+        Arc::new(Recording { state: Mutex::default(), ended: AtomicBool::new(false) })
+    }
+
+    /// Its graph is gone.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// What a collective on `stream` must wait for: the recording's collectives take turns in each replay. Collectives
+    /// outside are none of its business: they are not repeated with it.
+    pub(crate) fn predecessor(&self, stream: u64) -> Result<Option<Arc<EventSlot>>> {
+        match &self.state.lock().last {
+            Some(last) if last.stream != stream => match &last.event {
+                Some(event) => Ok(Some(event.clone())),
+                None => Err(Error::NotImplemented(
+                    "collectives on several lists of one recording, where they can't signal counter-based events"
+                        .into(),
+                )),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds a collective that was appended to `stream`.
+    pub(crate) fn push(&self, stream: u64, event: Option<&Arc<EventSlot>>) {
+        let mut state = self.state.lock();
+        state.last = Some(Link { stream, event: event.cloned() });
+        state.events.extend(event.cloned());
+    }
+
+    /// Keeps something for as long as it may be replayed.
+    pub(crate) fn keep(&self, kept: Kept) {
+        let mut state = self.state.lock();
+        // Most calls keep what the call before did.
+        if !state.kept.iter().rev().take(8).any(|old| std::ptr::addr_eq(Arc::as_ptr(old), Arc::as_ptr(&kept))) {
+            state.kept.push(kept);
+        }
+    }
+
+    /// Takes note of a communicator whose calls it holds.
+    pub(crate) fn answer_for(&self, health: &Arc<Health>) {
+        let mut state = self.state.lock();
+        if !state.healths.iter().any(|known| Arc::ptr_eq(known, health)) {
+            state.healths.push(health.clone());
+        }
+    }
+
+    /// The communicators whose calls it holds.
+    pub(crate) fn healths(&self) -> Vec<Arc<Health>> {
+        self.state.lock().healths.clone()
+    }
+}

@@ -1,0 +1,95 @@
+//! Runs of a recording, each of them one submission in the chain of a device's collectives.
+
+use crate::api::ze;
+use crate::capture;
+use crate::communicator::CallOptions;
+use crate::completion::Completion;
+use crate::event::Events;
+use crate::gpu::Gpu;
+use crate::recording::Recording;
+use crate::stream::Stream;
+use ccl_core::comm::Health;
+use ccl_core::config::EventChoice;
+use ccl_core::{Error, Result};
+use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Events that an executable starts with: one for a replay that runs, one for the next.
+const FIRST_EVENTS: u32 = 2;
+
+/// What is needed to run something recorded, whatever it is.
+pub(crate) struct Replays {
+    gpu: Arc<Gpu>,
+    events: Mutex<Events>,
+    healths: Arc<[Arc<Health>]>,
+    /// Kept until the last replay is over.
+    recording: Arc<Recording>,
+}
+
+impl Replays {
+    pub(crate) fn new(gpu: &Arc<Gpu>, recording: &Arc<Recording>) -> Result<Replays> {
+        let mut events = Events::new(gpu, gpu.counter_events(EventChoice::Auto)?);
+        events.grow(FIRST_EVENTS)?;
+        let healths = recording.healths().into();
+        Ok(Replays { gpu: gpu.clone(), events: Mutex::new(events), healths, recording: recording.clone() })
+    }
+
+    /// Has `append` put one run on `stream`: it is given a list, an event to signal and events to wait for.
+    ///
+    /// # Safety
+    /// The events of `options` must be live, and whatever the recording uses valid until the completion says so.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &Stream,
+        options: CallOptions<'_>,
+        append: impl FnOnce(ze_command_list_handle_t, ze_event_handle_t, &[ze_event_handle_t]) -> Result<()>,
+    ) -> Result<Completion> {
+        stream.check_device(&self.gpu)?;
+        if stream.order().is_none() {
+            return Err(Error::NotImplemented("a replay on a list that is not in order".into()));
+        }
+        if capture::of(stream)?.is_some() {
+            return Err(Error::NotImplemented("a replay inside another recording".into()));
+        }
+        for health in self.healths.iter() {
+            health.check()?;
+        }
+        let event = self.events.lock().take()?;
+        // It may hold anything: nothing says that it ends.
+        stream.mark_foreign();
+        let mut chain = self.gpu.chain.lock();
+        let finished = &self.gpu.finished;
+        let predecessor = chain.predecessor(stream.order(), finished);
+        let appended = {
+            let _guard = stream.lock.lock();
+            crate::event::with_one_more(options.after, predecessor.as_ref(), |waits| {
+                append(stream.list(), event.handle, waits)
+            })
+        };
+        if let Err(error) = appended {
+            event.give_back();
+            return Err(error);
+        }
+        chain.push(stream.id, &event, false, predecessor, finished)?;
+        if let Some(signal) = options.signal {
+            let _guard = stream.lock.lock();
+            // SAFETY: a live list; the event is the caller's duty.
+            unsafe { ze!(self.gpu.api, zeCommandListAppendSignalEvent(stream.list(), signal))? };
+        }
+        Ok(Completion::of_replay(event, self.healths.clone()))
+    }
+
+    /// Waits for the runs, as long as that is worth it; false if one is left. What they use is then lost instead of freed.
+    pub(crate) fn finish(&mut self) -> bool {
+        let events = self.events.get_mut();
+        if !events.finish() {
+            tracing::error!("a replay is still unfinished; what it uses is not freed");
+            events.forget();
+            std::mem::forget(self.recording.clone());
+            return false;
+        }
+        self.gpu.chain.lock().leave(&self.gpu.finished, |last| events.has(last));
+        true
+    }
+}
