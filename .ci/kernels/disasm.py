@@ -84,7 +84,7 @@ def judge(name, kernel):
         line_type = "d32x2" if form == 8 else "d32x4"
         store = rf"store\.ugm\.{line_type}\.a64"
         uncached = kernel.found(store + r"\.uc\.uc")
-        require(len(uncached) >= (1 if form == 8 else 2), f"no {line_type} store of a line, or one through a cache")
+        require(uncached, f"no {line_type} store of a line, or one through a cache")
         # With 64-byte lines, users' buffers are written 16 bytes at a time as well, through the caches.
         require(form == 64 or len(uncached) == len(kernel.found(store)), "a line is stored through a cache")
         polls = kernel.found(poll)
@@ -99,6 +99,7 @@ def judge(name, kernel):
             require(kernel.found(r"fence\.ugm", loop), "a spin loop without its fence")
             require(not kernel.found(CACHED_LOAD, loop), "a spin loop loads through a cache")
             require(not kernel.found(store, loop), "the poll has left its loop: that around it also stores lines")
+        require(kernel.found(r"store\.ugm\.d32x2\.a64\.uc\.uc"), "nothing clears the flags past the caches")
         takes = kernel.found(rf"load\.ugm\.{line_type}\.a64\.uc\.uc")
         require(takes, f"no uncached {line_type} load of a line")
         if spin:

@@ -7,15 +7,14 @@ struct args {
     global uchar *recv;
     global struct comm_state *state;
     global struct host_block *host;
+    // Own staging memory, and the next rank's.
     global uchar *inbox;
     global uchar *outbox;
     ulong count;
     ulong period;
     uint rank;
     uint n;
-    uint tiles;
     uint rounds;
-    uint slot_tiles;
 };
 
 // What the first work-item of a group reads for all of it.
@@ -136,22 +135,34 @@ INLINE void pass_barrier(const struct args *a, local struct entry *e, uint wire,
     }
 }
 
-// Starts the tag range anew: barrier, clear own flags, barrier. Each group does so for its own wire, whose lines no
-// other wire's sender touches; the last one also takes the tiles that this call leaves unused, which calls with another
-// number of wires do not. All work-items of the group come here.
-INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, uint wires, uint tile_bytes)
+// Zeroes, in each of `slots` slots from an offset on, the wire's part: `part` bytes, and for the last wire what the
+// division leaves over. Returns the offset behind them. 8 bytes at a time: all that lies there is a multiple of it.
+INLINE ulong clear_parts(const struct args *a, local struct entry *e, ulong from, uint slots, ulong slot_bytes,
+                         ulong part, uint wire, uint wires)
+{
+    const ulong first = wire * part, end = wire + 1 == wires ? slot_bytes : first + part;
+    for (uint slot = 0; slot < slots && e->failed == 0; slot++) {
+        global uchar *at = a->inbox + from + slot * slot_bytes;
+        for (ulong i = first + get_local_id(0) * 8; i < end; i += get_local_size(0) * 8)
+            store_line_8((global uint2 *)(at + i), (uint2)(0));
+    }
+    return from + slots * slot_bytes;
+}
+
+// Starts the tag range anew: barrier, clear own flags, barrier. Each group does so for its own wire of every algorithm,
+// whose lines and flags no other wire's sender touches; the last one also takes what this call's number of wires leaves
+// unused, which calls with another number do not. All work-items of the group come here.
+INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, uint wires)
 {
     if (get_local_id(0) == 0)
         pass_barrier(a, e, wire, 0);
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const uint first = wire * a->tiles, end = wire + 1 == wires ? a->slot_tiles : first + a->tiles;
-    const ulong pieces = (ulong)(end - first) * (tile_bytes / 16);
-    for (uint slot = 0; slot < 2 * (a->n - 1) && e->failed == 0; slot++) {
-        global uint4 *at = (global uint4 *)(a->inbox + STAGING_HEAD_BYTES +
-                                            ((ulong)slot * a->slot_tiles + first) * tile_bytes);
-        for (ulong i = get_local_id(0); i < pieces; i += get_local_size(0))
-            store_line_16(at + i, (uint4)(0));
-    }
+    const struct layout l = layout_of(a->state, a->n);
+    ulong at = clear_parts(a, e, STAGING_HEAD_BYTES, 2 * (a->n - 1), (ulong)a->state->slot_tiles * l.tile_bytes,
+                           (ulong)(a->state->slot_tiles / wires) * l.tile_bytes, wire, wires);
+    at = clear_parts(a, e, at, l.places, l.push_slot, l.push_lines / wires * l.granule, wire, wires);
+    if (a->state->bulk_bytes != 0)
+        clear_parts(a, e, at, l.places + 2 * a->n, MAX_WIRES * FLAG_STRIDE, FLAG_STRIDE, wire, wires);
     fence_before_telling_others();
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (get_local_id(0) == 0 && e->failed == 0)
@@ -162,12 +173,37 @@ INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, 
 // Makes the whole output unmistakable: zeros would be plausible, all ones is NaN in every float type.
 INLINE void fill_failed(const struct args *a, uint log2_elem)
 {
-    for (ulong i = get_local_id(0); i < a->count; i += get_local_size(0)) {
-        if (log2_elem == 2)
-            ((global uint *)a->recv)[i] = 0xFFFFFFFFu;
-        else
-            ((global ushort *)a->recv)[i] = (ushort)0xFFFF;
+    const ulong bytes = a->count << log2_elem;
+    const bool words = (((ulong)a->recv | bytes) & 3) == 0;
+    for (ulong i = get_local_id(0); words && i < bytes >> 2; i += get_local_size(0))
+        ((global uint *)a->recv)[i] = 0xFFFFFFFFu;
+    for (ulong i = get_local_id(0); !words && i < bytes; i += get_local_size(0))
+        a->recv[i] = 0xFF;
+}
+
+// What all work-items of a group do first; false if the collective overlaps another and must be left as it is, and
+// otherwise `going` says whether there is anything to be done before leaving.
+INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint wires, uint log2_elem, bool *going)
+{
+    if (get_local_id(0) == 0)
+        enter(a, e, wire);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (e->overlapped != 0) {
+        // The busy words and the counters are the other collective's.
+        const struct place nowhere = {0, 0, 0};
+        if (get_local_id(0) == 0)
+            report(a, e, wire, &nowhere, FAULT_OVERLAP, 1);
+        fill_failed(a, log2_elem);
+        return false;
     }
+    // What decides where all work-items go is read by all before any can change it.
+    const bool clears = e->failed == 0 && e->clearing != 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (clears)
+        clear_flags(a, e, wire, wires);
+    *going = e->failed == 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return true;
 }
 
 // All work-items of all groups come here, save those of a group that found its busy word taken.

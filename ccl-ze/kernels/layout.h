@@ -66,6 +66,8 @@ AT(comm_state, poisoned, 12);
 AT(comm_state, calls, 24);
 AT(comm_state, spin_limit_ms, 32);
 AT(comm_state, spins_per_ms, 44);
+AT(comm_state, slot_tiles, 48);
+AT(comm_state, granule, 60);
 AT(comm_state, busy, 64);
 AT(host_block, entered, 64);
 AT(host_block, done, 72);
@@ -74,6 +76,56 @@ AT(host_block, seen, 100);
 AT(host_block, call, 104);
 AT(staging_head, barrier, 64);
 _Static_assert(sizeof(struct staging_head) <= STAGING_HEAD_BYTES, "the head leaves its room");
+
+// What follows from the agreed numbers about staging memory behind the ring's slots: ccl-core's `Layout`. A place is a
+// region, a generation and a sender; offsets are those of the first.
+#define GENERATIONS 2u
+#define FLAG_STRIDE 64u
+#define REGION_INPUT 0u
+#define REGION_RESULT 1u
+#define DIRECT_READY 0u
+#define DIRECT_DONE 1u
+#define BULK_UNIT 4096ul
+
+struct layout {
+    ulong tile_bytes;
+    ulong granule;
+    uint places;
+    uint push_lines;
+    // Push line slots, flags of bulk places, flags of direct calls, bulk slots.
+    ulong push;
+    ulong push_slot;
+    ulong flags;
+    ulong direct;
+    ulong bulk;
+    ulong bulk_slot;
+};
+
+INLINE struct layout layout_of(global const struct comm_state *state, uint n)
+{
+    struct layout l;
+    const uint granule = state->granule;
+    const uint lines = granule == 8 ? TILE_WORDS : granule == 16 ? TILE_WORDS / 3 : TILE_WORDS / 15;
+    l.granule = granule;
+    l.tile_bytes = lines * granule;
+    l.places = 2 * GENERATIONS * n;
+    l.push_lines = state->push_tiles * lines;
+    l.push = STAGING_HEAD_BYTES + (ulong)(2 * (n - 1)) * state->slot_tiles * l.tile_bytes;
+    l.push_slot = l.push_lines * l.granule;
+    l.flags = l.push + l.places * l.push_slot;
+    l.direct = l.flags + (ulong)l.places * MAX_WIRES * FLAG_STRIDE;
+    l.bulk = (l.direct + (ulong)2 * n * MAX_WIRES * FLAG_STRIDE + BULK_UNIT - 1) / BULK_UNIT * BULK_UNIT;
+    l.bulk_slot = state->bulk_bytes;
+    return l;
+}
+
+INLINE uint place_of(uint n, uint region, uint tag, uint sender)
+{
+#ifdef MUTANT_ONE_GENERATION
+    tag = 0;
+#endif
+    return (region * GENERATIONS + tag % GENERATIONS) * n + sender;
+}
 
 // A uncached load of device memory takes a quarter of a microsecond at least, so this gives up late, never early: it
 // is the backstop behind the host's own deadline.
