@@ -2,6 +2,7 @@
 
 mod doctor;
 mod perf;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 /// Commands that are known by name and not there yet.
-const PLANNED: [&str; 4] = ["run", "verify", "replay", "trace"];
+const PLANNED: [&str; 3] = ["run", "replay", "trace"];
 
 #[derive(Parser)]
 #[command(
@@ -39,6 +40,9 @@ enum Command {
     /// One thing that `ccl doctor` tries, in a process of its own.
     #[command(name = doctor::PROBE_COMMAND, hide = true)]
     DoctorProbe(doctor::ProbeArgs),
+    /// Tell whether a captured corpus is whole and right
+    #[command(after_help = verify::AFTER_HELP)]
+    Verify(verify::Args),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -49,12 +53,13 @@ fn main() -> ExitCode {
         Command::Rank => perf::rank(),
         Command::Doctor(args) => doctor::main(&args),
         Command::DoctorProbe(args) => doctor::probe(&args),
+        Command::Verify(args) => verify::main(&args),
         Command::Other(words) => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             if PLANNED.contains(&name.as_str()) {
-                eprintln!("ccl: {name} is not there yet; there are: perf, doctor");
+                eprintln!("ccl: {name} is not there yet; there are: perf, doctor, verify");
             } else {
-                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor");
+                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor, verify");
             }
             ExitCode::from(USAGE)
         }

@@ -7,6 +7,7 @@
 pub mod bootstrap;
 pub mod comm;
 pub mod config;
+pub mod corpus;
 pub mod device;
 pub mod error;
 pub mod mesh;
