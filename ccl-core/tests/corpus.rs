@@ -4,9 +4,10 @@
 #[path = "corpus_bed/mod.rs"]
 mod bed;
 
-use bed::{Boundary, call, files, findings, forge, input, kinds, manifest, right, sum, write, writers};
+use bed::{Boundary, HIDDEN, call, files, findings, forge, input, kinds, manifest, right, sum, write, writers};
 use ccl_core::DataType::{Bfloat16, Float16, Float32};
-use ccl_core::corpus::{Options, What, Writer, verify};
+use ccl_core::corpus::{AllReduce, Op, Options, What, Writer, verify};
+use ccl_core::{DataType, Order};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -183,7 +184,7 @@ fn a_wrong_sum_that_all_ranks_agree_on_is_convicted() {
         for (writer, input) in writers.iter_mut().zip(&inputs) {
             write(writer, &call, input, &output, true);
         }
-        right(&mut writers, 6..8, &[call.clone()]);
+        right(&mut writers, 6..8, std::slice::from_ref(&call));
     }
     let verdict = findings(folder.path());
     // All else is consistent: nothing but the computation tells.
@@ -371,9 +372,13 @@ fn ranks_that_tell_of_different_calls_are_noticed() {
     assert!(verdict.findings[0].text.contains("rank 1 and rank 0 differ in the call"), "{:?}", verdict.findings);
 }
 
-/// A decode token with its mHC boundaries. `wrong` may change what a rank takes over: by event and name.
-fn decode_token(directory: &Path, wrong: impl Fn(usize, u64, usize) -> bool) {
-    const HIDDEN: usize = 8;
+/// A decode token with its mHC boundaries. `wrong` may change what a rank takes over, by boundary and which input;
+/// `result` which output it writes with a bit changed.
+fn decode_token(
+    directory: &Path,
+    wrong: impl Fn(usize, u64, usize) -> bool,
+    result: impl Fn(usize, u64) -> Option<&'static str>,
+) {
     for (rank, mut writer) in writers(directory, 4).into_iter().enumerate() {
         let (mut number, mut before) = (0, None);
         for reduction in 0..87u64 {
@@ -396,9 +401,9 @@ fn decode_token(directory: &Path, wrong: impl Fn(usize, u64, usize) -> bool) {
                 aliased: boundary >= 2 && boundary % 2 == 0 && boundary < 85,
                 x: (number, &fed),
                 before,
-                salt: boundary,
+                wrong: result(rank, boundary),
             };
-            let outputs = event.write(&mut writer);
+            let outputs = event.write(&mut writer, 4);
             number += 1;
             before = Some((number, outputs));
         }
@@ -409,16 +414,30 @@ fn decode_token(directory: &Path, wrong: impl Fn(usize, u64, usize) -> bool) {
 #[test]
 fn a_token_with_boundaries_has_692_files_and_42_aliased_boundaries() {
     let folder = tempfile::tempdir().unwrap();
-    decode_token(folder.path(), |_, _, _| false);
+    decode_token(folder.path(), |_, _, _| false, |_, _| None);
     let verdict = findings(folder.path());
+    assert!(verdict.passed(), "{:?}", verdict.findings);
     assert_eq!(verdict.counts.files, 692);
     let counts = ["all_reduce", "mhc_boundary", "mhc_post"].map(|kind| verdict.counts.events[kind]);
     assert_eq!(counts, [87, 85, 1]);
     assert_eq!(verdict.counts.aliased["mhc_boundary"], 42);
     assert_eq!(verdict.counts.links, 4 * (86 + 3 * 85));
-    // Whatever is not computed again is no pass, and nothing else is wrong.
-    assert_eq!(kinds(&verdict), [What::NotRecomputed]);
-    assert_eq!(verdict.findings.len(), 86);
+}
+
+#[test]
+fn a_wrong_boundary_that_all_ranks_agree_on_is_convicted() {
+    for name in ["y", "pre"] {
+        let folder = tempfile::tempdir().unwrap();
+        decode_token(folder.path(), |_, _, _| false, |_, boundary| (boundary == 41).then_some(name));
+        let verdict = findings(folder.path());
+        assert_eq!(kinds(&verdict), [What::Reduction]);
+        assert_eq!(verdict.findings.len(), 4);
+        assert!(verdict.findings.iter().all(|finding| finding.text.contains(&format!("of '{name}'"))), "{verdict:?}");
+    }
+    // What is handed on and differs shows again where it is taken over.
+    let folder = tempfile::tempdir().unwrap();
+    decode_token(folder.path(), |_, _, _| false, |rank, boundary| (boundary == 41 && rank == 1).then_some("comb"));
+    assert_eq!(kinds(&findings(folder.path())), [What::Reduction, What::Equality, What::Link]);
 }
 
 #[test]
@@ -426,26 +445,62 @@ fn a_broken_link_is_named() {
     for (name, which) in [("x", 0), ("residual", 1)] {
         let folder = tempfile::tempdir().unwrap();
         // The final post among them, which is fed by the last boundary.
-        decode_token(folder.path(), |_, boundary, what| what == which && (boundary == 9 || boundary == 85));
+        let wrong = |_, boundary, what| what == which && (boundary == 9 || boundary == 85);
+        decode_token(folder.path(), wrong, |_, _| None);
         let verdict = findings(folder.path());
-        let links: Vec<_> = verdict.findings.iter().filter(|finding| finding.what == What::Link).collect();
-        assert_eq!(links.len(), 8, "two events of four ranks");
-        assert!(links.iter().all(|finding| finding.text.contains(&format!("'{name}' is not what"))), "{links:?}");
-        assert!(links.iter().all(|finding| finding.element.is_some()), "{links:?}");
-        assert!(!kinds(&verdict).contains(&What::Equality));
+        // All ranks computed the same of it: only the link tells.
+        assert_eq!(kinds(&verdict), [What::Link]);
+        assert_eq!(verdict.findings.len(), 8, "two events of four ranks");
+        for finding in &verdict.findings {
+            assert!(finding.text.contains(&format!("'{name}' is not what")) && finding.element.is_some(), "{finding}");
+        }
     }
     // One rank alone differs from the others too.
     let folder = tempfile::tempdir().unwrap();
-    decode_token(folder.path(), |rank, boundary, what| rank == 2 && what == 1 && boundary == 3);
+    decode_token(folder.path(), |rank, boundary, what| rank == 2 && what == 1 && boundary == 3, |_, _| None);
     let verdict = findings(folder.path());
     assert!(kinds(&verdict).contains(&What::Link) && kinds(&verdict).contains(&What::Equality), "{verdict:?}");
+}
+
+#[test]
+fn every_type_reduction_and_order_is_computed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writers = writers(folder.path(), 3);
+    let mut calls = Vec::new();
+    for dtype in DataType::ALL {
+        for op in [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::Avg] {
+            for order in [Order::Ring, Order::Rank] {
+                calls.push(AllReduce { op, order, period: Some(13), ..call(dtype, 50) });
+            }
+        }
+    }
+    right(&mut writers, 0..calls.len() as u64, &calls);
+    // Each rank with a factor of its own: 1, 2, 3 in bfloat16.
+    let inputs: Vec<_> = (0..3).map(|rank| input(Bfloat16, 777, rank, 50)).collect();
+    let multiplied: Vec<Vec<u8>> = inputs
+        .iter()
+        .zip([1.0, 2.0, 3.0])
+        .map(|(input, factor)| {
+            let product = |element: &[u8]| half::bf16::from_le_bytes([element[0], element[1]]).to_f32() * factor;
+            input.chunks_exact(2).flat_map(|element| half::bf16::from_f32(product(element)).to_le_bytes()).collect()
+        })
+        .collect();
+    let output = sum(&call(Bfloat16, 50), &multiplied);
+    for (rank, writer) in writers.iter_mut().enumerate() {
+        let op = Op::Premulsum(half::bf16::from_f32(rank as f32 + 1.0).to_bits().into());
+        write(writer, &AllReduce { op, ..call(Bfloat16, 50) }, &inputs[rank], &output, false);
+    }
+    drop(writers);
+    let verdict = findings(folder.path());
+    assert!(verdict.passed(), "{:?}", verdict.findings);
+    assert_eq!(verdict.counts.elements, 3 * 50 * (calls.len() as u64 + 1));
 }
 
 #[test]
 fn a_link_that_is_left_out_is_noticed() {
     for (name, word) in [("x", "from a reduction"), ("residual", "no recurrent link"), ("comb", "no recurrent link")] {
         let folder = tempfile::tempdir().unwrap();
-        decode_token(folder.path(), |_, _, _| false);
+        decode_token(folder.path(), |_, _, _| false, |_, _| None);
         let link = format!(r#"{{"input":"{name}","event":"#);
         let mut left = 1;
         forge(&manifest(folder.path(), 3), |record| {

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::mhc::{Params, Variant};
 use crate::plan::Request;
+use crate::types::Factor;
 use crate::{DataType, Order, ReduceOp};
 
 /// Writes a value as the text that it prints as and parses.
@@ -101,6 +103,50 @@ impl Tensor {
     }
 }
 
+/// A reduction as manifests have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Sum.
+    Sum,
+    /// Product.
+    Prod,
+    /// Maximum.
+    Max,
+    /// Minimum.
+    Min,
+    /// Sum divided by the number of ranks.
+    Avg,
+    /// Sum of elements that were multiplied first, by this rank's factor: the bits of an element.
+    Premulsum(u64),
+}
+
+impl Op {
+    /// What `op` is for elements of `dtype`; an error if its factor is none for them.
+    pub fn new(op: ReduceOp, dtype: DataType) -> crate::Result<Self> {
+        Ok(match op {
+            ReduceOp::Sum => Op::Sum,
+            ReduceOp::Prod => Op::Prod,
+            ReduceOp::Max => Op::Max,
+            ReduceOp::Min => Op::Min,
+            ReduceOp::Avg => Op::Avg,
+            ReduceOp::PreMulSum(factor) => Op::Premulsum(factor.element(dtype)?),
+        })
+    }
+
+    /// What a library is asked for.
+    pub const fn reduce_op(self, dtype: DataType) -> ReduceOp {
+        match self {
+            Op::Sum => ReduceOp::Sum,
+            Op::Prod => ReduceOp::Prod,
+            Op::Max => ReduceOp::Max,
+            Op::Min => ReduceOp::Min,
+            Op::Avg => ReduceOp::Avg,
+            Op::Premulsum(bits) => ReduceOp::PreMulSum(Factor::new(dtype, bits)),
+        }
+    }
+}
+
 /// An all-reduce. Everything that its result depends on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,8 +157,7 @@ pub struct AllReduce {
     #[serde(with = "text")]
     pub dtype: DataType,
     /// Reduction.
-    #[serde(with = "text")]
-    pub op: ReduceOp,
+    pub op: Op,
     /// Order of summation.
     #[serde(with = "text")]
     pub order: Order,
@@ -124,35 +169,88 @@ pub struct AllReduce {
 
 impl AllReduce {
     /// From a request and the plan that it runs.
-    pub fn new(request: &Request, plan: impl fmt::Display) -> Self {
-        let Request { count, dtype, op, order, period } = *request;
-        Self { count, dtype, op, order, period, plan: plan.to_string() }
+    pub fn new(request: &Request, plan: impl fmt::Display) -> crate::Result<Self> {
+        let Request { count, dtype, op, order, period, registered: _ } = *request;
+        Ok(Self { count, dtype, op: Op::new(op, dtype)?, order, period, plan: plan.to_string() })
     }
 
     /// What is asked of the library to do it again.
     pub const fn request(&self) -> Request {
-        Request { count: self.count, dtype: self.dtype, op: self.op, order: self.order, period: self.period }
+        Request {
+            count: self.count,
+            dtype: self.dtype,
+            op: self.op.reduce_op(self.dtype),
+            order: self.order,
+            period: self.period,
+            registered: None,
+        }
     }
 }
 
-/// The shape of an mHC call.
+/// An mHC call: shape and constants, of which the binary32 ones as bits.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mhc {
+    /// What is computed: as [`Variant`] prints.
+    pub variant: String,
+    /// Element type of x, residual, y and the norm's weight.
+    #[serde(with = "text")]
+    pub dtype: DataType,
     /// Tokens.
     pub rows: u64,
     /// Width of a stream.
     pub hidden: u64,
     /// Residual streams.
-    pub streams: u64,
-    /// Normalisations of the mixing matrix.
-    pub sinkhorn: u32,
-    /// Bits of the binary32 that keeps divisors from zero.
-    pub epsilon: u32,
-    /// Bits of the binary32 that scales the post mix.
-    pub post_scale: u32,
-    /// Whether the collapse uses the mix of the site before.
-    pub delayed: bool,
+    pub streams: u32,
+    /// See [`Params::rms_eps`].
+    pub rms_eps: u32,
+    /// See [`Params::pre_eps`].
+    pub pre_eps: u32,
+    /// See [`Params::sinkhorn_eps`].
+    pub sinkhorn_eps: u32,
+    /// See [`Params::post_multiplier`].
+    pub post_multiplier: u32,
+    /// See [`Params::sinkhorn_iterations`].
+    pub sinkhorn_iterations: u32,
+    /// See [`Params::norm_eps`].
+    pub norm_eps: Option<u32>,
+}
+
+impl Mhc {
+    /// From a call's parameters.
+    pub fn new(params: &Params) -> Self {
+        Self {
+            variant: params.variant.to_string(),
+            dtype: params.dtype,
+            rows: params.rows,
+            hidden: params.hidden,
+            streams: params.streams,
+            rms_eps: params.rms_eps.to_bits(),
+            pre_eps: params.pre_eps.to_bits(),
+            sinkhorn_eps: params.sinkhorn_eps.to_bits(),
+            post_multiplier: params.post_multiplier.to_bits(),
+            sinkhorn_iterations: params.sinkhorn_iterations,
+            norm_eps: params.norm_eps.map(f32::to_bits),
+        }
+    }
+
+    /// The call's parameters; `None` if there is no such variant.
+    pub fn params(&self) -> Option<Params> {
+        let variants = [Variant::V4, Variant::V41, Variant::Post, Variant::Pre, Variant::Head];
+        Some(Params {
+            variant: variants.into_iter().find(|variant| variant.to_string() == self.variant)?,
+            dtype: self.dtype,
+            rows: self.rows,
+            hidden: self.hidden,
+            streams: self.streams,
+            rms_eps: f32::from_bits(self.rms_eps),
+            pre_eps: f32::from_bits(self.pre_eps),
+            sinkhorn_eps: f32::from_bits(self.sinkhorn_eps),
+            post_multiplier: f32::from_bits(self.post_multiplier),
+            sinkhorn_iterations: self.sinkhorn_iterations,
+            norm_eps: self.norm_eps.map(f32::from_bits),
+        })
+    }
 }
 
 /// Which call.
@@ -168,12 +266,32 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// An mHC call; `None` for a variant that is no event of a corpus.
+    pub fn mhc(params: &Params) -> Option<Self> {
+        match params.variant {
+            Variant::V4 | Variant::V41 => Some(Kind::MhcBoundary(Mhc::new(params))),
+            Variant::Post => Some(Kind::MhcPost(Mhc::new(params))),
+            Variant::Pre | Variant::Head => None,
+        }
+    }
+
     /// The name in manifests, file names and messages.
     pub const fn name(&self) -> &'static str {
         match self {
             Kind::AllReduce(_) => "all_reduce",
             Kind::MhcBoundary(_) => "mhc_boundary",
             Kind::MhcPost(_) => "mhc_post",
+        }
+    }
+
+    /// Whether two ranks tell of one call: each may have a factor of its own.
+    pub(super) fn is_alike(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::AllReduce(a), Kind::AllReduce(b)) => {
+                let same_op = std::mem::discriminant(&a.op) == std::mem::discriminant(&b.op);
+                same_op && AllReduce { op: b.op, ..a.clone() } == *b
+            }
+            (a, b) => a == b,
         }
     }
 }

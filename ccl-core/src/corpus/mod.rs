@@ -13,7 +13,7 @@ mod verdict;
 mod verify;
 mod writer;
 
-pub use event::{AllReduce, ElementType, Event, Kind, Link, Mhc, Role, Tensor};
+pub use event::{AllReduce, ElementType, Event, Kind, Link, Mhc, Op, Role, Tensor};
 pub use manifest::{End, Header, NotCaptured, Stopped};
 pub use reader::{Group, Part, Scan};
 pub use recompute::{Recomputed, recompute};

@@ -322,7 +322,7 @@ impl Part {
                         told.0, told.1, told.2
                     ));
                 }
-                if (end.not_captured > 0) != !self.not_captured.is_empty() {
+                if (end.not_captured > 0) == self.not_captured.is_empty() {
                     return Err(format!("it tells of {} calls that were not captured", end.not_captured));
                 }
                 if end.after_stop > 0 && self.stopped.is_none() {

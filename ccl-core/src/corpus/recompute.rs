@@ -1,41 +1,166 @@
 //! The results that a call must have, from its captured inputs. What can't be computed here is no pass.
 
-use super::event::{AllReduce, Kind};
+use half::{bf16, f16};
+
+use super::event::{AllReduce, ElementType, Event, Kind, Mhc, Op, Role};
+use super::tensors::Loaded;
+use crate::mhc::reference::{Inputs, Outputs, boundary};
+use crate::mhc::{Params, Variant};
 use crate::plan::geometry::Geometry;
-use crate::{Order, ReduceOp, reference};
+use crate::{DataType, ReduceOp, reference};
 
 /// What came of computing a call again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Recomputed {
     /// Each output by name, as every rank must hold it.
     Outputs(Vec<(&'static str, Vec<u8>)>),
-    /// This build has no reference for the call.
-    NotYet(String),
-    /// There is no such call.
+    /// There is no such call, or its inputs are not there.
     Impossible(String),
 }
 
-/// Computes a call of `ranks` ranks again. `input` gives a rank's input by name; all of the call's inputs are there and
-/// have the size of the manifest.
-pub fn recompute<'a>(call: &Kind, ranks: usize, input: &dyn Fn(usize, &str) -> &'a [u8]) -> Recomputed {
-    match call {
-        Kind::AllReduce(call) => {
-            let inputs: Vec<&[u8]> = (0..ranks).map(|rank| input(rank, "input")).collect();
-            reduce(call, &inputs)
-        }
-        Kind::MhcBoundary(_) | Kind::MhcPost(_) => {
-            Recomputed::NotYet(format!("{} has no reference in this build", call.name()))
-        }
+/// Computes a call again from one event of each rank, which are of one call, and their tensors.
+pub fn recompute(events: &[&Event], tensors: &[&Loaded]) -> Recomputed {
+    let outputs = match &events[0].call {
+        Kind::AllReduce(_) => all_reduce(events, tensors).map(|output| vec![("output", output)]),
+        // All ranks compute it of the same inputs, which the verifier demands.
+        Kind::MhcBoundary(call) | Kind::MhcPost(call) => mhc(call, events, tensors[0]),
+    };
+    outputs.map_or_else(Recomputed::Impossible, Recomputed::Outputs)
+}
+
+fn all_reduce(events: &[&Event], tensors: &[&Loaded]) -> Result<Vec<u8>, String> {
+    let mut messages = Vec::with_capacity(events.len());
+    let mut call = None;
+    for (event, loaded) in events.iter().zip(tensors) {
+        let (Kind::AllReduce(own), Some(input)) = (&event.call, loaded.tensor(event, Role::Input, "input")) else {
+            return Err("no input of an all_reduce".into());
+        };
+        messages.push(match own.op {
+            // Each rank has a factor of its own, so its share is multiplied here.
+            Op::Premulsum(factor) => multiplied(input, own.dtype, factor).into(),
+            _ => std::borrow::Cow::Borrowed(input),
+        });
+        call.get_or_insert(own);
+    }
+    let call: &AllReduce = call.ok_or("no ranks")?;
+    let geometry =
+        Geometry::new(events.len(), call.count, call.period, call.dtype.size()).map_err(|e| e.to_string())?;
+    let op = match call.op {
+        Op::Premulsum(_) => ReduceOp::Sum,
+        op => op.reduce_op(call.dtype),
+    };
+    let inputs: Vec<&[u8]> = messages.iter().map(|message| &**message).collect();
+    Ok(reference::all_reduce(&inputs, call.dtype, op, call.order, &geometry))
+}
+
+fn multiplied(message: &[u8], dtype: DataType, factor: u64) -> Vec<u8> {
+    let size = dtype.size();
+    let product = |element: &[u8]| {
+        let mut bits = [0; 8];
+        bits[..size].copy_from_slice(element);
+        reference::multiply(dtype, u64::from_le_bytes(bits), factor).to_le_bytes()
+    };
+    message.chunks_exact(size).flat_map(|element| product(element).into_iter().take(size)).collect()
+}
+
+type Named = Vec<(&'static str, Vec<u8>)>;
+
+fn mhc(call: &Mhc, events: &[&Event], loaded: &Loaded) -> Result<Named, String> {
+    let params = call.params().ok_or_else(|| format!("mHC variant '{}'", call.variant))?;
+    params.check().map_err(|error| error.to_string())?;
+    let named = match (&events[0].call, params.variant) {
+        (Kind::MhcBoundary(_), Variant::V4 | Variant::V41) | (Kind::MhcPost(_), Variant::Post) => true,
+        (_, Variant::V4 | Variant::V41 | Variant::Post | Variant::Pre | Variant::Head) => false,
+    };
+    if !named {
+        return Err(format!("{} of variant {}", events[0].call.name(), params.variant));
+    }
+    match params.dtype {
+        DataType::Bfloat16 => boundary_of::<bf16>(&params, events, loaded),
+        DataType::Float16 => boundary_of::<f16>(&params, events, loaded),
+        _ => boundary_of::<f32>(&params, events, loaded),
     }
 }
 
-fn reduce(call: &AllReduce, inputs: &[&[u8]]) -> Recomputed {
-    let geometry = match Geometry::new(inputs.len(), call.count, call.period, call.dtype.size()) {
-        Ok(geometry) => geometry,
-        Err(error) => return Recomputed::Impossible(error.to_string()),
+/// An element as bytes.
+trait Bytes: crate::mhc::element::Element {
+    fn read(bytes: &[u8]) -> Vec<Self>;
+    fn write(elements: &[Self]) -> Vec<u8>;
+}
+
+macro_rules! bytes {
+    ($($ty:ty),*) => { $(
+        impl Bytes for $ty {
+            fn read(bytes: &[u8]) -> Vec<Self> {
+                bytes.as_chunks().0.iter().map(|element| <$ty>::from_le_bytes(*element)).collect()
+            }
+
+            fn write(elements: &[Self]) -> Vec<u8> {
+                elements.iter().flat_map(|element| element.to_le_bytes()).collect()
+            }
+        }
+    )* };
+}
+bytes!(bf16, f16, f32);
+
+fn boundary_of<T: Bytes>(params: &Params, events: &[&Event], loaded: &Loaded) -> Result<Named, String> {
+    let event = events[0];
+    let (rows, hidden, streams) = (params.rows, params.hidden, u64::from(params.streams));
+    let (pre, previous) = (params.variant.has_pre(), params.variant == Variant::V41);
+    let input = |name: &str, dtype: DataType, shape: &[u64], used: bool| -> Result<&[u8], String> {
+        let tensor = event.tensor(Role::Input, name);
+        match tensor {
+            None if !used => Ok(&[]),
+            Some(tensor) if used && tensor.dtype == ElementType::Data(dtype) && tensor.shape == shape => {
+                loaded.tensor(event, Role::Input, name).ok_or_else(|| format!("no input '{name}'"))
+            }
+            Some(_) => Err(format!("input '{name}' is not {dtype} {shape:?}, or is not used")),
+            None => Err(format!("no input '{name}'")),
+        }
     };
-    if (call.op, call.order) != (ReduceOp::Sum, Order::Ring) {
-        return Recomputed::NotYet(format!("{} {} in order {} has no reference", call.dtype, call.op, call.order));
+    const NAMES: [&str; 9] =
+        ["x", "residual", "post", "comb", "previous_pre", "weights", "scale", "base", "norm_weight"];
+    let strange = event.tensors.iter().find(|tensor| tensor.role == Role::Input && !NAMES.contains(&&*tensor.name));
+    if let Some(tensor) = strange {
+        return Err(format!("the call has no input '{}'", tensor.name));
     }
-    Recomputed::Outputs(vec![("output", reference::sum_ring(inputs, call.dtype, &geometry))])
+    let elements = |name, shape: &[u64], used| input(name, params.dtype, shape, used).map(T::read);
+    let floats = |name, shape: &[u64], used| input(name, DataType::Float32, shape, used).map(f32::read);
+    let mixes = params.mixes() as u64;
+    let x = elements("x", &[rows, hidden], true)?;
+    let residual = elements("residual", &[rows, streams, hidden], true)?;
+    let post = floats("post", &[rows, streams], true)?;
+    let comb = floats("comb", &[rows, streams, streams], true)?;
+    let previous_pre = floats("previous_pre", &[rows, streams], previous)?;
+    let weights = floats("weights", &[mixes, streams, hidden], pre)?;
+    let scale = floats("scale", &[params.variant.scales() as u64], pre)?;
+    let base = floats("base", &[mixes], pre)?;
+    let norm_weight = elements("norm_weight", &[hidden], params.norm_eps.is_some())?;
+    let inputs = Inputs {
+        x: &x,
+        residual: &residual,
+        post: &post,
+        comb: &comb,
+        previous_pre: &previous_pre,
+        weights: &weights,
+        scale: &scale,
+        base: &base,
+        norm_weight: &norm_weight,
+    };
+    let Outputs { residual, pre, post, comb, y, normed } = boundary(params, events.len(), &inputs);
+    let all = [
+        ("residual", T::write(&residual)),
+        ("pre", f32::write(&pre)),
+        ("post", f32::write(&post)),
+        ("comb", f32::write(&comb)),
+        ("y", T::write(&y)),
+        ("normed", T::write(&normed)),
+    ];
+    // Not every fused kernel writes out all of them; that what it does write is right is another question. But what feeds
+    // the next event has to be there.
+    let needed = |name: &str, bytes: &[u8]| {
+        event.tensor(Role::Output, name).is_some()
+            || (!bytes.is_empty() && matches!(name, "residual" | "post" | "comb"))
+    };
+    Ok(all.into_iter().filter(|(name, bytes)| needed(name, bytes)).collect())
 }

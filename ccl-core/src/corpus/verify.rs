@@ -126,11 +126,7 @@ impl Check<'_> {
                 Err(changed) => changed.tensors.as_ref(),
             })
             .collect();
-        let expected = (alike && legible.len() == events.len()).then(|| {
-            recompute(&first.call, events.len(), &|rank, name| {
-                legible[rank].tensor(events[rank], Role::Input, name).unwrap_or_default()
-            })
-        });
+        let expected = (alike && legible.len() == events.len()).then(|| recompute(&events, &legible));
         if self.changed(&events, &files, expected.as_ref().map(|expected| (expected, &legible[..]))) {
             return Ok(());
         }
@@ -178,13 +174,20 @@ impl Check<'_> {
         let first = events[0];
         let outputs = match expected {
             Recomputed::Outputs(outputs) => outputs,
-            Recomputed::NotYet(why) | Recomputed::Impossible(why) => {
+            Recomputed::Impossible(why) => {
                 let text = format!("event {}: not recomputed: {why}", first.number);
                 let finding = Finding::new(What::NotRecomputed, self.path(0, first), text);
                 self.verdict.findings.push(finding.at(0, first.number));
                 return;
             }
         };
+        for output in first.tensors.iter().filter(|tensor| tensor.role == Role::Output) {
+            if !outputs.iter().any(|(name, _)| *name == output.name) {
+                let text = format!("event {}: not recomputed: the call has no output '{}'", first.number, output.name);
+                let finding = Finding::new(What::NotRecomputed, self.path(0, first), text);
+                self.verdict.findings.push(finding.at(0, first.number));
+            }
+        }
         for (rank, (event, loaded)) in events.iter().zip(loaded).enumerate() {
             for (name, want) in outputs {
                 let Some(position) = output_position(event, name) else {
@@ -323,7 +326,7 @@ fn locate(
 
 /// In which of the things that are alike on all ranks two differ.
 fn difference(event: &Event, first: &Event) -> Option<String> {
-    if event.call != first.call {
+    if !event.call.is_alike(&first.call) {
         return Some(format!("the call: {:?} and {:?}", event.call, first.call));
     }
     let shape = |tensor: &Tensor| (tensor.name.clone(), tensor.role, tensor.dtype, tensor.shape.clone());
@@ -336,7 +339,8 @@ fn difference(event: &Event, first: &Event) -> Option<String> {
 fn describe(call: &Kind) -> String {
     match call {
         Kind::AllReduce(call) => {
-            format!("all_reduce of {} {}, {}, order {}", call.count, call.dtype, call.op, call.order)
+            let op = call.op.reduce_op(call.dtype);
+            format!("all_reduce of {} {}, {op}, order {}", call.count, call.dtype, call.order)
         }
         other => other.name().into(),
     }

@@ -1,11 +1,13 @@
 //! Corpora made without a device: inputs that depend on rank, call and position, results by the reference.
 
 use ccl_core::corpus::{
-    AllReduce, ElementType, EventData, Kind, Link, Mhc, Options, Origin, Role, TensorData, Verdict, What, Writer,
-    verify,
+    AllReduce, ElementType, EventData, Kind, Link, Op, Options, Origin, Role, TensorData, Verdict, What, Writer, verify,
 };
+use ccl_core::mhc::reference::{Inputs, boundary};
+use ccl_core::mhc::{Params, Variant};
 use ccl_core::plan::geometry::Geometry;
-use ccl_core::{DataType, Order, ReduceOp, reference};
+use ccl_core::{DataType, Order, reference};
+use half::bf16;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +46,7 @@ pub(crate) fn input(dtype: DataType, call: u64, rank: usize, count: usize) -> Ve
             DataType::Bfloat16 => (word & 0x807F) | (0x3E80 + (word >> 16 & 3) * 0x80),
             DataType::Float16 => (word & 0x83FF) | (0x3400 + (word >> 16 & 3) * 0x400),
             DataType::Float32 => (word & 0x807F_FFFF) | (0x3E80_0000 + (word >> 32 & 3) * 0x80_0000),
+            DataType::Float64 => (word & 0x800F_FFFF_FFFF_FFFF) | (0x3FD0_0000_0000_0000 + (word >> 52 & 3 << 52)),
             _ => word,
         };
         bits.to_le_bytes()[..dtype.size()].to_vec()
@@ -52,13 +55,13 @@ pub(crate) fn input(dtype: DataType, call: u64, rank: usize, count: usize) -> Ve
 }
 
 pub(crate) fn call(dtype: DataType, count: usize) -> AllReduce {
-    AllReduce { count: count as u64, dtype, op: ReduceOp::Sum, order: Order::Ring, period: None, plan: "a plan".into() }
+    AllReduce { count: count as u64, dtype, op: Op::Sum, order: Order::Ring, period: None, plan: "a plan".into() }
 }
 
 pub(crate) fn sum(call: &AllReduce, inputs: &[Vec<u8>]) -> Vec<u8> {
     let geometry = Geometry::new(inputs.len(), call.count, call.period, call.dtype.size()).unwrap();
     let views: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-    reference::sum_ring(&views, call.dtype, &geometry)
+    reference::all_reduce(&views, call.dtype, call.op.reduce_op(call.dtype), call.order, &geometry)
 }
 
 /// Writes one all-reduce of one rank.
@@ -137,71 +140,121 @@ pub(crate) fn forge(manifest: &Path, mut change: impl FnMut(&str) -> Option<Stri
     std::fs::write(manifest, forged).unwrap();
 }
 
-/// An mHC event with made-up results, equal on all ranks.
+/// An mHC event with the results of the reference.
 pub(crate) struct Boundary<'a> {
     pub(crate) last: bool,
     pub(crate) aliased: bool,
     pub(crate) x: (u64, &'a [u8]),
     /// The mHC event before, and its residual, post and comb.
     pub(crate) before: Option<(u64, [Vec<u8>; 3])>,
-    pub(crate) salt: u64,
+    /// An output that is written with one bit changed.
+    pub(crate) wrong: Option<&'a str>,
+}
+
+pub(crate) const HIDDEN: usize = 40;
+const STREAMS: usize = 4;
+
+fn bf16s(bytes: &[u8]) -> Vec<bf16> {
+    bytes.chunks_exact(2).map(|element| bf16::from_le_bytes([element[0], element[1]])).collect()
+}
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|element| f32::from_le_bytes(element.try_into().unwrap())).collect()
+}
+
+fn bytes_of_f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 impl Boundary<'_> {
-    /// Writes it; returns what it put out.
-    pub(crate) fn write(&self, writer: &mut Writer) -> [Vec<u8>; 3] {
-        const HIDDEN: usize = 8;
-        let mhc = Mhc {
-            rows: 1,
-            hidden: HIDDEN as u64,
-            streams: 4,
-            sinkhorn: 20,
-            epsilon: 1e-6f32.to_bits(),
-            post_scale: 2f32.to_bits(),
-            delayed: false,
+    /// Writes it as one of `ranks`; returns what it put out.
+    pub(crate) fn write(&self, writer: &mut Writer, ranks: usize) -> [Vec<u8>; 3] {
+        let variant = if self.last { Variant::Post } else { Variant::V4 };
+        let params = Params::new(variant, DataType::Bfloat16, 1, HIDDEN as u64, STREAMS as u32);
+        let numbers = |salt, count| input(DataType::Float32, salt, 0, count);
+        let [residual, post, comb] = self.before.as_ref().map_or_else(
+            || [input(DataType::Bfloat16, 7, 0, STREAMS * HIDDEN), numbers(8, STREAMS), numbers(9, STREAMS * STREAMS)],
+            |before| before.1.clone(),
+        );
+        let mixes = params.mixes();
+        let weights = if self.last { Vec::new() } else { numbers(10 + self.x.0, mixes * STREAMS * HIDDEN) };
+        let (scale, base) = if self.last { Default::default() } else { (numbers(11, 3), numbers(12, mixes)) };
+        let results = boundary(
+            &params,
+            ranks,
+            &Inputs {
+                x: &bf16s(self.x.1),
+                residual: &bf16s(&residual),
+                post: &f32s(&post),
+                comb: &f32s(&comb),
+                previous_pre: &[],
+                weights: &f32s(&weights),
+                scale: &f32s(&scale),
+                base: &f32s(&base),
+                norm_weight: &[],
+            },
+        );
+        let bytes_of_bf16s = |values: &[bf16]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let shape = |name| match name {
+            "x" | "y" => vec![1, HIDDEN as u64],
+            "residual" => vec![1, STREAMS as u64, HIDDEN as u64],
+            "post" | "pre" => vec![1, STREAMS as u64],
+            "comb" => vec![1, STREAMS as u64, STREAMS as u64],
+            "weights" => vec![mixes as u64, STREAMS as u64, HIDDEN as u64],
+            "scale" => vec![3],
+            _ => vec![mixes as u64],
         };
-        let fresh = |salt: u64| {
-            [
-                input(DataType::Bfloat16, salt, 0, 4 * HIDDEN),
-                input(DataType::Float32, salt + 1, 0, 4),
-                input(DataType::Float32, salt + 2, 0, 16),
-            ]
-        };
-        let inputs = self.before.as_ref().map_or_else(|| fresh(7), |before| before.1.clone());
-        let outputs = fresh(1000 + 10 * self.salt);
-        let names = ["residual", "post", "comb"];
-        let shapes: [&[u64]; 3] = [&[1, 4, HIDDEN as u64], &[1, 4], &[1, 4, 4]];
-        let dtypes = [DataType::Bfloat16, DataType::Float32, DataType::Float32].map(ElementType::Data);
-        let mut tensors = vec![TensorData {
-            name: "x",
-            role: Role::Input,
-            dtype: dtypes[0],
-            shape: &[1, HIDDEN as u64],
-            address: 0x1_0000,
-            bytes: self.x.1,
-        }];
-        let written = if self.last { 1 } else { 3 };
-        for i in 0..3 {
-            let tensor = |role, address, bytes| TensorData {
-                name: names[i],
-                role,
-                dtype: dtypes[i],
-                shape: shapes[i],
-                address,
-                bytes,
-            };
-            let at = 0x2_0000 + 0x1000 * i as u64;
-            tensors.push(tensor(Role::Input, at, &inputs[i]));
-            if i < written {
-                tensors.push(tensor(Role::Output, if self.aliased { at } else { at + 0x10_0000 }, &outputs[i]));
+        let next = [bytes_of_bf16s(&results.residual), bytes_of_f32s(&results.post), bytes_of_f32s(&results.comb)];
+        let mut all = vec![
+            (Role::Input, "x", self.x.1.to_vec()),
+            (Role::Input, "residual", residual),
+            (Role::Input, "post", post),
+            (Role::Input, "comb", comb),
+            (Role::Output, "residual", next[0].clone()),
+        ];
+        if !self.last {
+            all.extend([(Role::Input, "weights", weights), (Role::Input, "scale", scale), (Role::Input, "base", base)]);
+            all.extend([
+                (Role::Output, "post", next[1].clone()),
+                (Role::Output, "comb", next[2].clone()),
+                (Role::Output, "pre", bytes_of_f32s(&results.pre)),
+                (Role::Output, "y", bytes_of_bf16s(&results.y)),
+            ]);
+        }
+        for (role, name, bytes) in &mut all {
+            if *role == Role::Output && self.wrong == Some(*name) {
+                bytes[3] ^= 1;
             }
         }
+        let shapes: Vec<Vec<u64>> = all.iter().map(|(_, name, _)| shape(*name)).collect();
+        let tensors: Vec<TensorData<'_>> = all
+            .iter()
+            .zip(&shapes)
+            .map(|((role, name, bytes), shape)| {
+                let dtype = if ["x", "residual", "y"].contains(name) { DataType::Bfloat16 } else { DataType::Float32 };
+                let place = ["x", "residual", "post", "comb", "weights", "scale", "base", "pre", "y"];
+                let place = place.iter().position(|other| other == name).unwrap() as u64;
+                let apart = *role == Role::Output && !self.aliased;
+                TensorData {
+                    name,
+                    role: *role,
+                    dtype: ElementType::Data(dtype),
+                    shape,
+                    address: 0x10_0000 * (1 + place + if apart { 16 } else { 0 }),
+                    bytes,
+                }
+            })
+            .collect();
         let mut links = vec![Link { input: "x".into(), event: self.x.0, output: "output".into() }];
         if let Some((event, _)) = self.before {
-            links.extend(names.map(|name| Link { input: name.into(), event, output: name.into() }));
+            links.extend(["residual", "post", "comb"].map(|name| Link {
+                input: name.into(),
+                event,
+                output: name.into(),
+            }));
         }
-        let call = if self.last { Kind::MhcPost(mhc) } else { Kind::MhcBoundary(mhc) };
+        let call = Kind::mhc(&params).unwrap();
         assert!(writer.write(&EventData { call, tensors: &tensors, links: &links }).unwrap());
-        outputs
+        next
     }
 }
