@@ -105,9 +105,9 @@ pub const ZESOFT_FAULT_CORRUPT_LINK: u32 = 6;
 /// already holds is no store. Everything has arrived when the handle is closed.
 pub const ZESOFT_FAULT_LATE_STORES: u32 = 7;
 
-/// In graphs instantiated from now on, edges that an event makes are missing: all those to commands of (`device`,
-/// `ordinal`), or the one between two commands if `value` names it, the number of the earlier in its upper half and that
-/// of the later in its lower one, as `zeGraphDumpContentsExt` numbers them; [`ZESOFT_ANY`] in a half stands for each.
+/// In graphs instantiated from now on, edges that an event makes are missing: those to commands of (`device`, `ordinal`)
+/// that `value` names. Its upper half is the number of the earlier command, its lower half that of the later one, as
+/// `zeGraphDumpContentsExt` numbers them; [`ZESOFT_ANY`] in a half stands for every command, so `u64::MAX` for all edges.
 pub const ZESOFT_FAULT_DROP_EDGES: u32 = 8;
 /// As [`ZESOFT_FAULT_DROP_EDGES`], but the edges aren't missing: what the replay before signalled satisfies them.
 pub const ZESOFT_FAULT_STALE_EDGES: u32 = 9;

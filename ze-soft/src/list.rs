@@ -104,16 +104,13 @@ impl List {
 
     fn signal_of(&self, event: &Arc<Event>) -> Result<Signal, ze_result_t> {
         event.check_usable()?;
-        let signal = match self.counter_for(event)? {
+        Ok(match self.counter_for(event)? {
             None => Signal::State(event.clone()),
             Some(counter) => {
                 let stamped = event.is_stamped().then(|| event.clone());
                 Signal::Count { counter: counter.clone(), stamped }
             }
-        };
-        // Who waits for it now waits for this, not for what a recording has of it.
-        event.captured().clear();
-        Ok(signal)
+        })
     }
 
     /// Tells lists apart while they live.
@@ -185,6 +182,9 @@ impl List {
                 if let (Some(event), Some(Signal::Count { counter, .. })) = (event, &signal) {
                     event.aim(Point::recorded(counter.clone(), record.epoch.clone(), record.commands.len()));
                 }
+                if let Some(event) = event {
+                    event.captured().clear();
+                }
                 record.commands.push(Command { op, waits, signal });
                 Ok(())
             }
@@ -195,6 +195,10 @@ impl List {
     fn submitted(&self, receipt: Receipt, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
         let ListKind::Immediate { newest, mode, .. } = &self.kind else { return Ok(()) };
         newest.set(receipt.source);
+        if let Some(event) = event {
+            // Who waits for it now waits for this, not for what a recording has of it.
+            event.captured().clear();
+        }
         match (event, &self.counter) {
             (Some(event), Some(counter)) if event.counted().is_some() => {
                 event.aim(Point::at(counter.clone(), receipt.position, receipt.source));

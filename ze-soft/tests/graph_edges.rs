@@ -290,6 +290,37 @@ fn a_regular_event_from_outside_is_a_state() {
 }
 
 #[test]
+fn events_of_a_shared_pool_cross_the_graphs_border() {
+    let soft = Soft::new();
+    let list = soft.immediate(0, 0);
+    let pool = soft.pool(2, ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_IPC);
+    let [into, out] = [0, 1].map(|index| soft.event(pool, index));
+    // As another process has it: other objects for the same states.
+    let mut handle = ze_ipc_event_pool_handle_t { data: [0; ZE_MAX_IPC_HANDLE_SIZE] };
+    // SAFETY: live handles and valid places.
+    let opened = unsafe {
+        ok((soft.ze.zeEventPoolGetIpcHandle)(pool, &mut handle));
+        made(|opened| (soft.ze.zeEventPoolOpenIpcHandle)(soft.context, handle, opened))
+    };
+    let [far_into, far_out] = [0, 1].map(|index| soft.event(opened, index));
+    let memory = cells(2);
+    ok(soft.begin(list));
+    soft.take(list, &memory[1], &memory[0], out, &[into]);
+    let executable = soft.instantiate(soft.end(list));
+    for round in 1..=20 {
+        ok(soft.replay(list, executable, NONE, &[]));
+        assert_eq!((soft.query(far_out), read(&memory[1])), (ZE_RESULT_NOT_READY, round - 1));
+        memory[0].store(round, Ordering::Relaxed);
+        ok(soft.signal_host(far_into));
+        ok(soft.wait(far_out, SOON));
+        assert_eq!(read(&memory[1]), round);
+        ok(soft.wait_list(list, SOON));
+        ok(soft.reset_host(far_out));
+        ok(soft.reset_host(into));
+    }
+}
+
+#[test]
 fn a_lost_signal_ends_in_a_timeout_and_the_graph_goes_on() {
     let soft = Soft::new();
     let list = soft.immediate(0, 0);

@@ -310,6 +310,34 @@ fn what_is_refused_leaves_the_recording_usable() {
 }
 
 #[test]
+fn an_event_signalled_anew_outside_is_no_longer_the_recordings() {
+    let soft = Soft::new();
+    let (list, other) = (soft.immediate(0, 0), soft.immediate(0, 1));
+    let [event] = soft.events();
+    let log = cells(16);
+    ok(soft.begin(list));
+    soft.log(list, log, 1, event, &[]);
+    // What is refused changes nothing: it still forks.
+    let regular = soft.list(0, 0, 0);
+    ok(soft.close(regular));
+    assert_eq!(soft.barrier(regular, event, &[]), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    let fork = soft.immediate(0, 1);
+    let [join] = soft.events();
+    ok(soft.barrier(fork, join, &[event]));
+    ok(soft.wait_on(list, join));
+    assert!(soft.capturing(fork));
+    soft.log(other, log, 2, event, &[]);
+    ok(soft.wait(event, SOON));
+    soft.log(other, log, 3, NONE, &[event]);
+    assert!(!soft.capturing(other));
+    ok(soft.wait_list(other, SOON));
+    soft.log(list, log, 4, NONE, &[event]);
+    let dump = soft.dump(soft.end(list));
+    assert!(dump.contains("waits for 1 events from outside") && !dump.contains("n0 -> n3;"), "{dump}");
+    assert_eq!(entries(log), [2, 3]);
+}
+
+#[test]
 fn recordings_that_nobody_ends() {
     let soft = Soft::new();
     let (list, child) = (soft.immediate(0, 0), soft.immediate(0, 1));

@@ -41,6 +41,10 @@ impl Mark {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    fn is(&self, session: &Session) -> bool {
+        self.0.load(Ordering::Relaxed) == session.id
+    }
+
     fn set(&self, session: &Session) {
         self.0.store(session.id, Ordering::Relaxed);
     }
@@ -213,7 +217,9 @@ impl Session {
         let (mut after, mut states, mut outside) = (Vec::new(), Waits::default(), Vec::new());
         let waited = !waits.is_empty();
         for event in waits {
-            match (state.signallers.get(&address(&event)), event.counted()) {
+            // Something outside may have been told to signal it since.
+            let signaller = state.signallers.get(&address(&event)).filter(|_| event.captured().is(self));
+            match (signaller, event.counted()) {
                 (Some(&(_, node)), _) => after.push(Dependency { node, by_event: true }),
                 (None, None) => states.push(Wait::State(event)),
                 (None, Some(_)) if event.is_graph_internal() => {
