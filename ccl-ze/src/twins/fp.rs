@@ -16,7 +16,7 @@ impl DefaultFp {
             let standard = 0x1F80u32;
             // SAFETY: stores and loads MXCSR through valid pointers; the value is the ABI's default. Floating-point
             // code of the kernel is behind function calls that are not inlined across this (`#[inline(never)]` in
-            // `add`), so that none moves before it.
+            // `reduce`), so that none moves before it.
             unsafe {
                 std::arch::asm!(
                     "stmxcsr [{saved}]",

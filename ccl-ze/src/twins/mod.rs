@@ -1,19 +1,20 @@
 //! Native twins: the device kernels as Rust functions, which the software driver runs.
 
-mod add;
 mod call;
 mod fp;
+mod lanes;
+mod reduce;
 mod ring;
 #[doc(hidden)]
 pub mod trace;
 mod wait;
 
-pub use add::Simd;
+pub use reduce::Simd;
 
 use crate::kernels::{PROBE_ARGS, RING_ARGS, probe_word};
-use add::add_fn;
-use ccl_core::DataType;
 use ccl_core::plan::geometry::Geometry;
+use ccl_core::{DataType, Kind, Order, ReduceOp};
+use reduce::Reducer;
 use std::sync::OnceLock;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
 
@@ -63,12 +64,13 @@ unsafe extern "C" fn ring_kernel<const DTYPE: u32, const D: usize>(launch: *cons
     let _fp = fp::DefaultFp::enter();
     let plan = DataType::from_abi(DTYPE).and_then(|dtype| {
         let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), dtype.size()).ok()?;
-        Some((geometry, add_fn(dtype, simd())?))
+        let kind = Kind::new(dtype, ReduceOp::Sum, Order::Ring).word();
+        Some((geometry, Reducer::new(kind, 0, args.n as usize, simd())?))
     });
     // The host planned this launch with the same geometry, so there is one; only registered types get here.
-    if let Some((geometry, add)) = plan {
+    if let Some((geometry, reducer)) = plan {
         // SAFETY: the launch is the endpoint's, which passes its own memory and buffers that its caller vouched for.
-        unsafe { ring::run::<D>(&args, geometry, launch.group_count[0] as usize, add) };
+        unsafe { ring::run::<D>(&args, geometry, launch.group_count[0] as usize, &reducer) };
     }
 }
 

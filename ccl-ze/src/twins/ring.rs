@@ -3,8 +3,8 @@
 //! One thread plays all work-groups of the launch. That is allowed because the chains of different lines do not depend
 //! on one another, and it keeps a small machine from needing a thread per wire.
 
-use super::add::AddFn;
 use super::call::{self, Call, Failure, Frame};
+use super::reduce::Reducer;
 use super::trace;
 use super::wait::GaveUp;
 use crate::hooks;
@@ -38,8 +38,7 @@ struct Ring<'a, const D: usize> {
     args: &'a Args,
     call: &'a Call<'a>,
     geometry: Geometry,
-    size: usize,
-    add: AddFn,
+    reducer: &'a Reducer,
     wires: usize,
 }
 
@@ -48,8 +47,8 @@ struct Ring<'a, const D: usize> {
 /// # Safety
 /// `args` are those of a launch on an active communicator of this line form: buffers of `count` elements, staging
 /// memory of the agreed size, the next rank's mapped.
-pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, add: AddFn) {
-    let size = geometry.elem();
+pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, reducer: &Reducer) {
+    let size = reducer.size();
     let frame = Frame {
         state: args.state,
         host: args.host,
@@ -65,7 +64,7 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
         flag_bytes: slots(args.n as usize) * args.slot_tiles as usize * Ring::<D>::TILE_BYTES,
     };
     let rounds = |call: &Call<'_>| {
-        let ring = Ring::<D> { args, call, geometry, size, add, wires };
+        let ring = Ring::<D> { args, call, geometry, reducer, wires };
         // SAFETY: by this function's contract.
         (0..args.rounds).try_for_each(|round| unsafe { ring.round(round, call.tag(round)) })
     };
@@ -171,7 +170,7 @@ impl<const D: usize> Ring<'_, D> {
                 }
                 if step.reduce {
                     // SAFETY: the blocks lie in the input.
-                    unsafe { self.reduce(&tile, &mut words) };
+                    unsafe { self.reduce(&tile, &mut words, step.store) };
                 }
             } else {
                 // SAFETY: the blocks lie in the input.
@@ -206,25 +205,30 @@ impl<const D: usize> Ring<'_, D> {
     /// Takes the own input; what is not data is zero.
     unsafe fn load(&self, tile: &Tile, words: &mut [u32; TILE_WORDS]) {
         for (block, words) in tile.blocks[..tile.len].iter().zip(words.as_chunks_mut::<BLOCK_WORDS>().0) {
-            let bytes = block.elements as usize * self.size;
+            let bytes = block.elements as usize * self.reducer.size();
             if bytes < BLOCK_WORDS * 4 {
                 *words = [0; BLOCK_WORDS];
             }
             // SAFETY: the block lies in the input, and `words` has room for a whole block.
             unsafe {
-                let from = self.args.send.add(block.first as usize * self.size);
-                std::ptr::copy_nonoverlapping(from, words.as_mut_ptr().cast(), bytes);
+                let from = self.args.send.add(block.first as usize * self.reducer.size());
+                self.reducer.contribute(words.as_mut_ptr().cast(), from, bytes);
             }
         }
     }
 
-    /// Adds the own input to what was received.
-    unsafe fn reduce(&self, tile: &Tile, words: &mut [u32; TILE_WORDS]) {
+    /// Adds the own input to what was received; the last to do so finishes the sum.
+    unsafe fn reduce(&self, tile: &Tile, words: &mut [u32; TILE_WORDS], last: bool) {
         for (block, words) in tile.blocks[..tile.len].iter().zip(words.as_chunks_mut::<BLOCK_WORDS>().0) {
             // SAFETY: the block lies in the input; the sum is a private buffer.
             unsafe {
-                let own = self.args.send.add(block.first as usize * self.size);
-                (self.add)(words.as_mut_ptr().cast(), own, block.elements as usize * self.size);
+                let own = self.args.send.add(block.first as usize * self.reducer.size());
+                self.reducer.reduce(
+                    words.as_mut_ptr().cast(),
+                    own,
+                    last,
+                    block.elements as usize * self.reducer.size(),
+                );
             }
         }
     }
@@ -233,8 +237,8 @@ impl<const D: usize> Ring<'_, D> {
         for (block, words) in tile.blocks[..tile.len].iter().zip(words.as_chunks::<BLOCK_WORDS>().0) {
             // SAFETY: the block lies in the output.
             unsafe {
-                let to = self.args.recv.add(block.first as usize * self.size);
-                std::ptr::copy_nonoverlapping(words.as_ptr().cast(), to, block.elements as usize * self.size);
+                let to = self.args.recv.add(block.first as usize * self.reducer.size());
+                std::ptr::copy_nonoverlapping(words.as_ptr().cast(), to, block.elements as usize * self.reducer.size());
             }
         }
     }

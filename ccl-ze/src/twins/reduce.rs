@@ -1,0 +1,362 @@
+//! Reductions of elements on the CPU: docs/numerics.md has the rules, `ccl_core::reference` the bits.
+//!
+//! One pass over the inputs, in the order of the result, without intermediate buffers. The loops are written so that the
+//! compiler makes vectors of them; sums of bfloat16, binary16 and binary32 in ring order have vectors of their own.
+//!
+//! 16-bit floats are computed with in binary32. Where each result is rounded to the type, that equals rounding the exact
+//! one: binary32 has at least 2p+2 bits, and what it loses of subnormals is never what decides.
+
+use super::lanes::{Lane, Max, Min, Op, Prod, Sum};
+use ccl_core::{DataType, Kind, Order, ReduceOp};
+
+/// Which implementation to take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Simd {
+    /// Whatever every processor has.
+    Portable,
+    /// AVX2 with F16C.
+    Avx2,
+}
+
+impl Simd {
+    /// The best that this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+            return Simd::Avx2;
+        }
+        Simd::Portable
+    }
+}
+
+/// Messages to be reduced.
+pub(super) struct Job<'a> {
+    pub(super) out: *mut u8,
+    /// By rank.
+    pub(super) inputs: &'a [*const u8],
+    /// The rank that the sum begins with; the others follow in turn.
+    pub(super) first: usize,
+    /// A bit for each rank whose input has yet to be multiplied by `factor`.
+    pub(super) raw: u32,
+    /// An element.
+    pub(super) factor: u64,
+    /// What the result is divided by, if by more than 1.
+    pub(super) divisor: u32,
+    pub(super) bytes: usize,
+}
+
+impl Job<'_> {
+    /// Nothing to do but to combine.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.raw == 0 && self.divisor <= 1
+    }
+}
+
+/// # Safety
+/// `out` and all inputs hold `bytes` bytes; `out` may be one of the inputs, and else overlaps none of them. Nothing needs
+/// any alignment.
+type RunFn = unsafe fn(&Job<'_>);
+
+/// What a call does with elements.
+#[derive(Clone, Copy)]
+pub(super) struct Reducer {
+    run: RunFn,
+    size: usize,
+    factor: u64,
+    scales: bool,
+    /// 1 where nothing is divided.
+    divisor: u32,
+}
+
+impl Reducer {
+    /// For the `kind` and `factor` of a kernel's arguments, among `n` ranks; nothing if the kind is none.
+    pub(super) fn new(kind: u32, factor: u64, n: usize, simd: Simd) -> Option<Reducer> {
+        let (dtype, op, order) = Kind::read(kind, factor)?;
+        Some(Reducer {
+            run: run_fn(dtype, op, order, simd),
+            size: dtype.size(),
+            factor,
+            scales: matches!(op, ReduceOp::PreMulSum(_)),
+            divisor: if op == ReduceOp::Avg { n as u32 } else { 1 },
+        })
+    }
+
+    /// Bytes of an element.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// What a rank contributes: its own input, multiplied if it is to be. A copy otherwise.
+    ///
+    /// # Safety
+    /// `out` and `own` hold `bytes` bytes and are the same or apart.
+    pub(super) unsafe fn contribute(&self, out: *mut u8, own: *const u8, bytes: usize) {
+        if self.scales {
+            let (inputs, factor) = ([own], self.factor);
+            // SAFETY: by this function's contract.
+            unsafe { (self.run)(&Job { out, inputs: &inputs, first: 0, raw: 1, factor, divisor: 1, bytes }) };
+        } else if !std::ptr::eq(out, own) {
+            // SAFETY: by this function's contract.
+            unsafe { std::ptr::copy_nonoverlapping(own, out, bytes) };
+        }
+    }
+
+    /// `acc` and then the rank's own input `own`, into `acc`; with `last` the result is finished. Of ring order: each
+    /// step is rounded.
+    ///
+    /// # Safety
+    /// `acc` and `own` hold `bytes` bytes and are apart.
+    #[inline]
+    pub(super) unsafe fn reduce(&self, acc: *mut u8, own: *const u8, last: bool, bytes: usize) {
+        let divisor = if last { self.divisor } else { 1 };
+        let raw = u32::from(self.scales) << 1;
+        let job =
+            Job { out: acc, inputs: &[acc.cast_const(), own], first: 0, raw, factor: self.factor, divisor, bytes };
+        // SAFETY: by this function's contract.
+        unsafe { (self.run)(&job) };
+    }
+
+    #[allow(dead_code, reason = "for the algorithms that have all inputs at hand")]
+    /// All ranks' inputs, reduced in order from rank `first` on, once around, and finished. `raw` has a bit for each rank
+    /// whose input is as its caller gave it (and not as [`Self::contribute`] makes it).
+    ///
+    /// # Safety
+    /// `out` and all inputs hold `bytes` bytes; `out` may be one of the inputs, and else overlaps none of them.
+    pub(super) unsafe fn reduce_many(&self, out: *mut u8, inputs: &[*const u8], first: usize, raw: u32, bytes: usize) {
+        let raw = if self.scales { raw } else { 0 };
+        // SAFETY: by this function's contract.
+        unsafe { (self.run)(&Job { out, inputs, first, raw, factor: self.factor, divisor: self.divisor, bytes }) };
+    }
+}
+
+fn run_fn(dtype: DataType, op: ReduceOp, order: Order, simd: Simd) -> RunFn {
+    use super::lanes as of;
+    #[cfg(target_arch = "x86_64")]
+    if simd == Simd::Avx2 && order == Order::Ring && !matches!(op, ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min) {
+        match dtype {
+            DataType::Bfloat16 => return avx2::bf16,
+            DataType::Float16 => return avx2::f16,
+            DataType::Float32 => return avx2::f32,
+            _ => {}
+        }
+    }
+    let rounds = order == Order::Ring;
+    match dtype {
+        DataType::Int8 => by_op::<i8, true>(op, simd),
+        DataType::Uint8 => by_op::<u8, true>(op, simd),
+        DataType::Int32 => by_op::<i32, true>(op, simd),
+        DataType::Uint32 => by_op::<u32, true>(op, simd),
+        DataType::Int64 => by_op::<i64, true>(op, simd),
+        DataType::Uint64 => by_op::<u64, true>(op, simd),
+        DataType::Float16 if rounds => by_op::<of::F16, true>(op, simd),
+        DataType::Float16 => by_op::<of::F16, false>(op, simd),
+        DataType::Bfloat16 if rounds => by_op::<of::Bf16, true>(op, simd),
+        DataType::Bfloat16 => by_op::<of::Bf16, false>(op, simd),
+        DataType::Float32 => by_op::<f32, true>(op, simd),
+        DataType::Float64 => by_op::<f64, true>(op, simd),
+    }
+}
+
+fn by_op<L: Lane, const ROUND: bool>(op: ReduceOp, simd: Simd) -> RunFn {
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => by_simd::<L, Sum, ROUND>(simd),
+        ReduceOp::Prod => by_simd::<L, Prod, ROUND>(simd),
+        ReduceOp::Max => by_simd::<L, Max, ROUND>(simd),
+        ReduceOp::Min => by_simd::<L, Min, ROUND>(simd),
+    }
+}
+
+fn by_simd<L: Lane, O: Op, const ROUND: bool>(simd: Simd) -> RunFn {
+    match simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => avx2::any::<L, O, ROUND>,
+        _ => portable::<L, O, ROUND>,
+    }
+}
+
+/// # Safety
+/// As of [`RunFn`].
+#[inline(never)]
+unsafe fn portable<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>) {
+    // SAFETY: passed on.
+    unsafe { elements::<L, O, ROUND>(job, 0) };
+}
+
+/// The elements from byte `from` on.
+///
+/// # Safety
+/// As of [`RunFn`].
+#[inline(always)]
+unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
+    // SAFETY: passed on; the blocks lie within `bytes`.
+    unsafe {
+        let mut at = from;
+        while job.bytes - at >= 32 * size_of::<L::Wire>() {
+            block::<L, O, ROUND, 32>(job, at);
+            at += 32 * size_of::<L::Wire>();
+        }
+        while job.bytes - at >= size_of::<L::Wire>() {
+            block::<L, O, ROUND, 1>(job, at);
+            at += size_of::<L::Wire>();
+        }
+    }
+}
+
+/// Element by element of `N` inputs' elements; a plain loop, which the compiler turns into vectors.
+#[inline(always)]
+fn each<A: Copy, B: Copy, const N: usize>(from: &[A; N], to: &mut [B; N], f: impl Fn(A, B) -> B) {
+    for i in 0..N {
+        to[i] = f(from[i], to[i]);
+    }
+}
+
+/// `N` elements from byte `at` on.
+///
+/// # Safety
+/// As of [`RunFn`]; all `N` are there.
+#[inline(always)]
+unsafe fn block<L: Lane, O: Op, const ROUND: bool, const N: usize>(job: &Job<'_>, at: usize) {
+    let nothing = L::widen(L::element(0));
+    let load = |rank: usize, x: &mut [L::Acc; N]| {
+        // SAFETY: the elements are part of the input.
+        let wire = unsafe { job.inputs[rank].add(at).cast::<[L::Wire; N]>().read_unaligned() };
+        each(&wire, x, |wire, _| L::widen(wire));
+        if job.raw >> rank & 1 != 0 {
+            let factor = L::widen(L::element(job.factor));
+            x.iter_mut().for_each(|x| *x = L::round(L::prod(*x, factor)));
+        }
+    };
+    let (mut acc, mut x) = ([nothing; N], [nothing; N]);
+    load(job.first, &mut acc);
+    let mut rank = job.first;
+    for _ in 1..job.inputs.len() {
+        rank = if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
+        load(rank, &mut x);
+        each(&x, &mut acc, |x, acc| if ROUND { L::round(O::apply::<L>(acc, x)) } else { O::apply::<L>(acc, x) });
+    }
+    if job.divisor > 1 {
+        acc.iter_mut().for_each(|acc| *acc = L::divide(*acc, job.divisor));
+    }
+    let mut wire = [L::element(0); N];
+    each(&acc, &mut wire, |acc, _| L::narrow(acc));
+    // SAFETY: the elements are part of the output.
+    unsafe { job.out.add(at).cast::<[L::Wire; N]>().write_unaligned(wire) };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Job, Lane, Op, Sum, elements};
+    use crate::twins::lanes::{Bf16, F16};
+    use std::arch::x86_64::*;
+
+    /// The portable loops, as the compiler makes them for this processor.
+    ///
+    /// # Safety
+    /// As of `RunFn`. The processor has AVX2 and F16C.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) unsafe fn any<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>) {
+        // SAFETY: passed on.
+        unsafe { elements::<L, O, ROUND>(job, 0) };
+    }
+
+    /// Runs `vector` on whole vectors and the loops for all on the rest, or on everything if there is more to do.
+    macro_rules! sums {
+        ($name:ident, $lane:ty, $vector:ident) => {
+            /// # Safety
+            /// As of `RunFn`. The processor has AVX2 and F16C.
+            #[inline(never)]
+            #[target_feature(enable = "avx2,f16c")]
+            pub(super) unsafe fn $name(job: &Job<'_>) {
+                let mut at = 0;
+                if job.is_plain() && job.inputs.len() > 1 {
+                    let after = |rank: usize| if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
+                    let second = after(job.first);
+                    let (a, b, out) = (job.inputs[job.first], job.inputs[second], job.out);
+                    while job.bytes - at >= 64 {
+                        // SAFETY: offsets are below `bytes`, which all hold; the accesses are unaligned ones.
+                        unsafe {
+                            let load = |from: *const u8, at: usize| _mm256_loadu_si256(from.add(at).cast());
+                            let mut low = $vector(load(a, at), load(b, at));
+                            let mut high = $vector(load(a, at + 32), load(b, at + 32));
+                            let mut rank = second;
+                            for _ in 2..job.inputs.len() {
+                                rank = after(rank);
+                                let next = *job.inputs.get_unchecked(rank);
+                                low = $vector(low, load(next, at));
+                                high = $vector(high, load(next, at + 32));
+                            }
+                            _mm256_storeu_si256(out.add(at).cast(), low);
+                            _mm256_storeu_si256(out.add(at + 32).cast(), high);
+                        }
+                        at += 64;
+                    }
+                }
+                // SAFETY: passed on.
+                unsafe { elements::<$lane, Sum, true>(job, at) };
+            }
+        };
+    }
+
+    sums!(bf16, Bf16, add_bf16);
+    sums!(f16, F16, add_f16);
+    sums!(f32, f32, add_f32);
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn round_bf16(sum: __m256) -> __m256i {
+        let bits = _mm256_castps_si256(sum);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
+        let chosen = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7FC0_0000), nan);
+        _mm256_srli_epi32::<16>(chosen)
+    }
+
+    /// Even and odd elements are added apart, so that nothing has to be shuffled.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_bf16(a: __m256i, b: __m256i) -> __m256i {
+        let upper = _mm256_set1_epi32(0xFFFF_0000u32 as i32);
+        let odd = _mm256_add_ps(
+            _mm256_castsi256_ps(_mm256_and_si256(a, upper)),
+            _mm256_castsi256_ps(_mm256_and_si256(b, upper)),
+        );
+        let even = _mm256_add_ps(
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
+        );
+        _mm256_or_si256(round_bf16(even), _mm256_slli_epi32::<16>(round_bf16(odd)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn add_f16_half(a: __m128i, b: __m128i) -> __m128i {
+        let sum = _mm256_add_ps(_mm256_cvtph_ps(a), _mm256_cvtph_ps(b));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
+        let nan = _mm_packs_epi32(_mm256_castsi256_si128(nan), _mm256_extracti128_si256::<1>(nan));
+        let rounded = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(sum);
+        _mm_blendv_epi8(rounded, _mm_set1_epi16(0x7E00), nan)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn add_f16(a: __m256i, b: __m256i) -> __m256i {
+        let low = add_f16_half(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b));
+        let high = add_f16_half(_mm256_extracti128_si256::<1>(a), _mm256_extracti128_si256::<1>(b));
+        _mm256_set_m128i(high, low)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_f32(a: __m256i, b: __m256i) -> __m256i {
+        let sum = _mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
+        _mm256_blendv_epi8(_mm256_castps_si256(sum), _mm256_set1_epi32(0x7FC0_0000), nan)
+    }
+}
+
+#[cfg(test)]
+#[path = "reduce_tests.rs"]
+mod tests;
