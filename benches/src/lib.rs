@@ -1,1 +1,2 @@
-//! Benchmarks live in `benches/`: `cargo bench -p ccl-benches`.
+//! Benchmarks: `cargo bench -p ccl-benches` of the host path, and `benches/peers/run.sh`, which compares this library
+//! with others.
