@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(compared.ratio, Some([0.7, 0.7, 0.8]));
         assert_eq!(compared.floor_ratio, Some(1.4));
         assert!(report.failures().is_empty(), "{:?}", report.failures());
-        assert!(report.text().contains("| 64 KiB |") && report.verdicts().starts_with("PASS"));
+        assert!(report.text().contains(" 64 KiB |") && report.verdicts().starts_with("PASS"));
     }
 
     #[test]
