@@ -60,11 +60,9 @@ fn demands(ranks: usize, row: &Row, ratio: Option<f64>, floor: Option<f64>) -> V
                 demand(PEER, ratio, 0.8);
             }
         }
-        (2, true, _) => {
-            if bytes >= 64 * KIB {
-                demand(PEER, ratio, 0.5);
-                demand("ratio to floor D", floor, 1.5);
-            }
+        (2, true, _) if bytes >= 64 * KIB => {
+            demand(PEER, ratio, 0.5);
+            demand("ratio to floor D", floor, 1.5);
         }
         // The peers that are compared here are those that more ranks than cores don't stop.
         (4, false, _) => demand(PEER, ratio, 1.0),

@@ -165,7 +165,8 @@ fn compare(args: &Compare) -> Result<(), String> {
         std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if let Some(path) = &args.plot {
-        ccl_chart::write_svg(path, &report.panels())?;
+        let picture = ccl_chart::svg(&report.panels())?;
+        std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     judge(args, &report, &groups, crowded)
 }
