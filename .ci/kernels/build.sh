@@ -18,20 +18,23 @@ committed=$source/spirv
 # A rule of the protocol broken in each, in a family, by a macro of that name in the sources.
 MUTANTS=(ring:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL})
 
-need_packages clang-15 llvm-spirv-15 spirv-tools
+need_packages python3 clang-15 llvm-spirv-15 spirv-tools
 
-# -O2: the translator needs functions inlined and variables in registers. Two of LLVM's habits produce what SPIR-V has
-# no word for or forbids: a frozen condition after loop unswitching, and blocks ahead of their dominators after partial
-# redundancy elimination. Names of values and debug information would tie the bytes to a machine.
+# -O2: the translator needs functions inlined and variables in registers. Of what LLVM then produces, SPIR-V has no word
+# for a frozen condition after loop unswitching and for vectors of pointers, and forbids blocks ahead of their
+# dominators. Where it makes one store of two equal ones, it forgets that they were to pass the caches by. Names of
+# values and debug information would tie the bytes to a machine.
 compile() { # FAMILY OUTPUT [DEFINES]
     local family=$1 output=$2 scratch=$2.bc
     shift 2
     (cd "$source" && clang-15 -c -target spir64 -cl-std=CL3.0 -Xclang -finclude-default-header -O2 -g0 \
         -Wall -Wextra -Wno-unused-parameter -Werror -fno-ident -fdiscard-value-names \
-        -mllvm -enable-pre=0 -mllvm -freeze-loop-unswitch-cond=false \
+        -mllvm -freeze-loop-unswitch-cond=false -fno-vectorize -fno-slp-vectorize \
+        -mllvm -sink-common-insts=0 -mllvm -hoist-common-insts=0 \
         "$@" -emit-llvm -o "$scratch" "$family.cl")
     llvm-spirv-15 --spirv-max-version=1.2 "$scratch" -o "$output"
     rm "$scratch"
+    "$here/order.py" "$output"
     spirv-val --target-env opencl2.1 "$output"
 }
 

@@ -78,7 +78,7 @@ def judge(name, kernel):
         require(not any(start < at <= end for at in kernel.at.values()), "a rounding mode outlives its block")
         require(not kernel.found(r".*ugm", (start, end)), "memory is accessed in a division's rounding mode")
     row = {"spills": spills, "spin": "-", "lines": "-"}
-    if name.startswith("ring_"):
+    if name.startswith(("ring_", "push_")):
         form = int(name.rsplit("_l", 1)[1])
         poll = r"load\.ugm\.d32\.a64\.uc\.uc"
         line_type = "d32x2" if form == 8 else "d32x4"

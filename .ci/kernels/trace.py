@@ -14,7 +14,12 @@ import sys
 SHARED = {"inbox", "outbox", "host"}
 ATOMIC_MAY = {"state", "local"}
 RING = "send recv state host inbox outbox count period rank n tiles rounds slot_tiles".split()
-ARGUMENTS = {"probe": ["inbox", "words", "seed"]}  # what it writes may be any rank's staging memory
+PUSH = "send recv state host peers count period factor kind rank n mode part rounds".split()
+DIRECT = "send recv state host peers buffers count period factor kind rank n".split()
+# What the probe writes may be any rank's staging memory.
+ARGUMENTS = {"ring": RING, "push": PUSH, "bulk": PUSH, "direct": DIRECT, "probe": ["inbox", "words", "seed"]}
+# Tables of addresses: what their elements point to. Peers' users' buffers are no more than the own.
+TABLES = {"peers": "outbox", "buffers": "recv"}
 
 FOLLOWED = {
     "OpBitcast", "OpInBoundsPtrAccessChain", "OpPtrAccessChain", "OpInBoundsAccessChain", "OpAccessChain",
@@ -52,7 +57,7 @@ def operation(line):
 def judge(name, body, variables):
     parsed = [operation(line) for line in body]
     parameters = [result for result, op, _ in parsed if op == "OpFunctionParameter"]
-    arguments = ARGUMENTS.get(name, RING)
+    arguments = ARGUMENTS[name.split("_")[0]]
     if len(parameters) != len(arguments):
         return [f"{name}: {len(parameters)} arguments, {len(arguments)} expected"], 0
     if any(op == "OpFunctionCall" for _, op, _ in parsed):
@@ -72,7 +77,11 @@ def judge(name, body, variables):
                 sources = operands[1:]
             elif op in MERGED:
                 sources = operands[1::2] if op == "OpPhi" else operands[2:4]
-            found = set().union(*(roots.get(s.lstrip("%"), set()) for s in sources)) if sources else set()
+            elif op == "OpLoad":
+                table = roots.get(operands[1].lstrip("%"), set()) & TABLES.keys()
+                found = {TABLES[name] for name in table}
+            if op != "OpLoad":
+                found = set().union(*(roots.get(s.lstrip("%"), set()) for s in sources)) if sources else set()
             if found - roots.get(result, set()):
                 roots[result] = roots.get(result, set()) | found
                 changed = True
