@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use ccl_core::config::Config;
+use ccl_core::plan::push::{Mode, PushPlan, Transport};
 use ccl_core::plan::ring::RingPlan;
 use ccl_core::plan::verify::verify;
 use ccl_core::plan::{Agreed, Plan, Request, plan};
@@ -93,6 +94,74 @@ proptest! {
         let request = request(count, DataType::Float32, period);
         let ring = RingPlan::new(&request, &agreed(n, LineForm::ALL[form], tiles * wires), wires).unwrap();
         prop_assert_eq!(verify(&ring), Ok(()), "{}", ring);
+    }
+}
+
+/// What every push algorithm can travel by.
+fn ways(form: LineForm) -> [(Mode, Transport); 5] {
+    [
+        (Mode::OneShot, Transport::Lines(form)),
+        (Mode::Mesh, Transport::Lines(form)),
+        (Mode::OneShot, Transport::Bulk),
+        (Mode::Mesh, Transport::Bulk),
+        (Mode::Direct, Transport::Bulk),
+    ]
+}
+
+fn pushing(n: usize, form: LineForm, push_tiles: u32, bulk_bytes: u32) -> Agreed {
+    Agreed { push_tiles, bulk_bytes, ..agreed(n, form, 4) }
+}
+
+#[test]
+fn every_push_of_the_grid_is_right() {
+    let (start, mut plans) = (std::time::Instant::now(), 0);
+    for n in 2..=16usize {
+        // The steps of a round grow with the square of the ranks, or its cube: the longest messages only for few.
+        let longest = [300_000, 70_000, 10_000][(n > 3) as usize + (n > 5) as usize];
+        for count in counts(n as u64).into_iter().filter(|count| *count <= longest) {
+            for period in [None, Some(1), Some(100), Some(4096)] {
+                if period == Some(1) && count > 1_000 {
+                    continue;
+                }
+                let form = LineForm::ALL[(n + count as usize) % 3];
+                let agreed = pushing(n, form, 16, 16_384);
+                for (mode, transport) in ways(form) {
+                    for wires in [1, 3] {
+                        let request = request(count, DataType::ALL[(count % 10) as usize], period);
+                        let push = PushPlan::new(&request, &agreed, mode, transport, wires).unwrap();
+                        Plan::Push(push).verify().unwrap_or_else(|e| panic!("{push}: {e}"));
+                        assert_eq!(push.rounds == 0, count == 0);
+                        plans += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{plans} plans, {:.1?}", start.elapsed());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_pushed(
+        n in 2usize..=16,
+        count in 0u64..40_000,
+        period in prop_oneof![Just(None), (50u64..700_000).prop_map(Some)],
+        dtype in 0usize..10,
+        tiles in 16u32..40,
+        pages in 1u32..20,
+        wires in 1u32..=9,
+        form in 0usize..3,
+        way in 0usize..5,
+    ) {
+        let form = LineForm::ALL[form];
+        let agreed = pushing(n, form, tiles, pages * 4096);
+        let (mode, transport) = ways(form)[way];
+        let wires = wires.min(PushPlan::most_wires(&agreed, mode, transport));
+        let request = request(count, DataType::ALL[dtype], period);
+        let push = PushPlan::new(&request, &agreed, mode, transport, wires).unwrap();
+        prop_assert_eq!(Plan::Push(push).verify(), Ok(()), "{}", push);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod geometry;
 pub mod push;
 pub mod ring;
 pub mod verify;
+pub mod verify_push;
 
 use std::fmt;
 
@@ -179,7 +180,7 @@ impl Plan {
             // Neither takes a step that could be wrong.
             Plan::Empty | Plan::Local => Ok(()),
             Plan::Ring(ring) => verify::verify(ring),
-            Plan::Push(push) => verify::check_geometry(&push.geometry, push.wires),
+            Plan::Push(push) => verify_push::verify(push),
         }
     }
 }
