@@ -72,7 +72,7 @@ fn json_for_programs() {
         assert_eq!(result["bytes"], [4, 4096][number / 2]);
         assert_eq!(result["count"], [2, 2048][number / 2]);
         assert_eq!(result["in_place"], number % 2 == 1);
-        for (name, value) in [("dtype", "bfloat16"), ("op", "sum"), ("algo", "ring"), ("order", "ring")] {
+        for (name, value) in [("dtype", "bfloat16"), ("op", "sum"), ("algo", "auto"), ("order", "ring")] {
             assert_eq!(result[name], value, "{name}");
         }
         let number = |name: &str| result[name].as_f64().unwrap_or_else(|| panic!("no {name} in {result}"));
@@ -127,8 +127,8 @@ fn what_is_not_there_is_refused_before_anything_starts() {
         ("perf reduce_scatter", "reduce_scatter is not there yet; there is: all_reduce"),
         ("perf mhc --ranks 4", "mhc is not there yet"),
         ("perf gather", "unknown collective 'gather'"),
-        ("perf all_reduce --algo mesh", "--algo mesh is not there yet; there is: ring"),
-        ("perf all_reduce --order rank", "order=rank"),
+        ("perf all_reduce --algo direct", "buffers are not registered"),
+        ("perf all_reduce --order rank --algo ring", "order=rank"),
         ("perf all_reduce --graph 5", "--graph is not there yet"),
         ("perf all_reduce -o max", "max"),
         ("perf all_reduce -d int8", "int8"),

@@ -75,8 +75,28 @@ words! {
 words! {
     /// Algorithm of an all-reduce.
     Algorithm {
+        /// By the table of the device's family.
+        Auto = "auto",
         /// 2(n-1) hops of chunks.
         Ring = "ring",
+        /// Everybody sends each owner its share, which sends everybody the result.
+        Mesh = "mesh",
+        /// Everybody sends everybody its whole message.
+        OneShot = "oneshot",
+        /// Registered buffers are read and written where they are.
+        Direct = "direct",
+    }
+}
+
+words! {
+    /// How the data of a push algorithm travels.
+    TransportChoice {
+        /// In bulk where that may be and pays, else on lines.
+        Auto = "auto",
+        /// Data and flag in one store.
+        Lines = "lines",
+        /// Data, then a flag.
+        Bulk = "bulk",
     }
 }
 
@@ -141,6 +161,8 @@ pub struct Config {
     pub check: Check,
     /// `CCL_ALLREDUCE`
     pub allreduce: Algorithm,
+    /// `CCLX_TRANSPORT`
+    pub transport: TransportChoice,
     /// `CCL_TOPO_P2P_ACCESS`
     pub p2p_access: bool,
     /// `CCL_ZE_IPC_EXCHANGE`
@@ -179,7 +201,8 @@ impl Default for Config {
             granule: 0,
             events: EventChoice::Auto,
             check: Check::Off,
-            allreduce: Algorithm::Ring,
+            allreduce: Algorithm::Auto,
+            transport: TransportChoice::Auto,
             p2p_access: true,
             ipc_exchange: IpcExchange::Sockets,
             connection_timeout: Duration::from_secs(120),
@@ -361,14 +384,22 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCL_ALLREDUCE",
-        help: "Algorithm of all-reduce.",
+        help: "Algorithm of all-reduce; `auto` chooses by ranks and size, any other is taken or refused.",
         alike: true,
         kind: Kind::Word {
             accepted: Algorithm::WORDS,
-            absent: &["direct", "rabenseifner", "nreduce", "double_tree", "recursive_doubling", "2d", "topo"],
+            absent: &["rabenseifner", "nreduce", "double_tree", "recursive_doubling", "2d", "topo"],
         },
         set: |c, text| put(&mut c.allreduce, Algorithm::from_word(text)),
         show: |c| Some(c.allreduce.to_string()),
+    },
+    Variable {
+        name: "CCLX_TRANSPORT",
+        help: "How one-shot and mesh travel: on lines that carry their flag, or in bulk, where a flag may follow its data.",
+        alike: true,
+        kind: words(TransportChoice::WORDS),
+        set: |c, text| put(&mut c.transport, TransportChoice::from_word(text)),
+        show: |c| Some(c.transport.to_string()),
     },
     Variable {
         name: "CCL_TOPO_P2P_ACCESS",

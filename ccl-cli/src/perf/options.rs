@@ -24,9 +24,18 @@ are ranks.";
 /// How the work is spread over the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Algo {
+    Auto,
     Ring,
     Mesh,
     Oneshot,
+    Direct,
+}
+
+impl Algo {
+    /// As CCL_ALLREDUCE has it.
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 #[derive(clap::Args, Debug)]
@@ -69,7 +78,7 @@ pub(crate) struct Args {
     /// Driver: auto (Intel's if there is one, else the software driver), soft, intel [default: CCLX_DEVICE, or auto]
     #[arg(long)]
     device: Option<String>,
-    /// Algorithm [default: ring]
+    /// Algorithm [default: CCL_ALLREDUCE, or auto]
     #[arg(long)]
     algo: Option<Algo>,
     /// Order of summation: ring, rank [default: CCLX_ORDER, or ring]
@@ -146,11 +155,6 @@ impl Args {
                 return Err(format!("unknown collective '{}'; known: {}", self.collective, COLLECTIVES.join(" ")));
             }
         }
-        match self.algo {
-            None | Some(Algo::Ring) => {}
-            Some(Algo::Mesh) => return Err("--algo mesh is not there yet; there is: ring".into()),
-            Some(Algo::Oneshot) => return Err("--algo oneshot is not there yet; there is: ring".into()),
-        }
         if self.graph.is_some() {
             return Err("--graph is not there yet: calls can't be recorded".into());
         }
@@ -163,7 +167,7 @@ impl Args {
         let mut variables = Vec::new();
         variables.extend(self.device.map(|device| ("CCLX_DEVICE", device)));
         variables.extend(self.order.map(|order| ("CCLX_ORDER", order.to_string())));
-        variables.extend(self.algo.map(|_| ("CCL_ALLREDUCE", "ring".to_owned())));
+        variables.extend(self.algo.map(|algo| ("CCL_ALLREDUCE", algo.word())));
 
         let mut soft_devices = false;
         let inherited = environment.into_iter().filter(|(name, _)| {
@@ -208,7 +212,12 @@ impl Args {
 /// Asks the library for a plan, so that what it can't do is refused before a process is started.
 fn supported(ranks: usize, count: u64, dtype: DataType, op: ReduceOp, config: &Config) -> Result<(), String> {
     // What the ranks will agree on is not known yet; what is refused doesn't hang on it.
-    let agreed = Agreed { max_wires: config.max_wires, ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles) };
+    let agreed = Agreed {
+        max_wires: config.max_wires,
+        push_tiles: config.push_tiles,
+        bulk_bytes: config.bulk_bytes,
+        ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles)
+    };
     let request = Request { count, dtype, op, order: config.order, period: None, registered: None };
     plan::plan(&request, &agreed, config).map(drop).map_err(|error| error.to_string())
 }
@@ -257,10 +266,9 @@ mod tests {
             ("reduce_scatter", "reduce_scatter is not there yet; there is: all_reduce"),
             ("mhc", "mhc is not there yet"),
             ("all_reduction", "unknown collective 'all_reduction'"),
-            ("all_reduce --algo mesh", "--algo mesh is not there yet"),
-            ("all_reduce --algo oneshot", "--algo oneshot is not there yet"),
+            ("all_reduce --algo direct", "by algorithm direct on 2 ranks: buffers are not registered"),
             ("all_reduce --algo tree", "tree"),
-            ("all_reduce --order rank", "order=rank"),
+            ("all_reduce --order rank --algo ring", "order=rank"),
             ("all_reduce --graph 10", "--graph is not there yet"),
             ("all_reduce -o max", "max"),
             ("all_reduce -d int8", "int8"),

@@ -7,19 +7,21 @@ pub mod cache;
 pub mod geometry;
 pub mod push;
 pub mod ring;
+pub mod select;
 pub mod verify;
 pub mod verify_push;
 
 use std::fmt;
 
-use crate::config::{Algorithm, Config};
+use crate::config::Config;
 use crate::device::DeviceFamily;
 use crate::protocol::{Layout, LineForm, MAX_RANKS, MAX_WIRES, TAG_LIMIT};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
 use geometry::Geometry;
-use push::PushPlan;
+use push::{PushPlan, Transport};
 use ring::RingPlan;
+use select::Choice;
 
 /// What a call asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -113,26 +115,15 @@ pub enum Plan {
     Push(PushPlan),
 }
 
-/// Wires for a message, by its bytes: the last row that it reaches. More wires share the work among more cores, but
-/// each has its own hops to start.
-const WIRES_BY_BYTES: [(u64, u32); 7] =
-    [(0, 1), (32 << 10, 2), (128 << 10, 4), (512 << 10, 8), (2 << 20, 16), (8 << 20, 32), (32 << 20, 64)];
-
 /// The plan for `request`; refuses, before anything is enqueued, whatever this build does not execute.
 pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan> {
-    let Request { count, dtype, op, order, period, .. } = *request;
+    let Request { count, dtype, op, period, .. } = *request;
     let n = agreed.n;
     if n == 0 || agreed.slot_tiles == 0 || agreed.max_wires == 0 || agreed.tag_limit == 0 {
         return Err(Error::Internal(format!("a plan from nothing agreed: {agreed:?}")));
     }
-    let Algorithm::Ring = config.allreduce;
-    // A ring adds as the chunks go round. With one rank there is nothing to add.
-    if n > MAX_RANKS || (order == Order::Rank && n > 1) {
-        return Err(Error::NotImplemented(format!(
-            "all_reduce of {dtype} {op} with order={order} by algorithm {} on {n} ranks; there are: order=ring, \
-             1 to {MAX_RANKS} ranks",
-            config.allreduce
-        )));
+    if n > MAX_RANKS {
+        return Err(Error::NotImplemented(format!("all_reduce on {n} ranks; there are 1 to {MAX_RANKS}")));
     }
     // Whether it is of use for the elements.
     op.factor(dtype)?;
@@ -144,24 +135,22 @@ pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan>
     if n == 1 {
         return Ok(Plan::Local);
     }
-    let ring = RingPlan::new(request, agreed, wires(&geometry, agreed, config))?;
-    if ring.rounds > agreed.tag_limit {
+    let (plan, variable) = match select::select(request, &geometry, agreed, config)? {
+        Choice::Ring { wires } => (Plan::Ring(RingPlan::new(request, agreed, wires)?), "CCLX_STAGING_TILES"),
+        Choice::Push { mode, transport, wires } => {
+            let variable = if transport == Transport::Bulk { "CCLX_BULK_BYTES" } else { "CCLX_PUSH_TILES" };
+            (Plan::Push(PushPlan::new(request, agreed, mode, transport, wires)?), variable)
+        }
+    };
+    if plan.rounds() > agreed.tag_limit {
         return Err(Error::NotImplemented(format!(
             "all_reduce of {count} elements of {dtype} in {} rounds, more than the {} tags that there are; \
-             raise CCLX_STAGING_TILES (now {})",
-            ring.rounds, agreed.tag_limit, agreed.slot_tiles
+             raise {variable}",
+            plan.rounds(),
+            agreed.tag_limit
         )));
     }
-    Ok(Plan::Ring(ring))
-}
-
-/// Wires for a message: by the table, no more than run at once, than a slot has tiles, or than have a block to carry.
-fn wires(geometry: &Geometry, agreed: &Agreed, config: &Config) -> u32 {
-    let bytes = geometry.count() * geometry.elem() as u64;
-    let wanted = WIRES_BY_BYTES.iter().rev().find(|(from, _)| bytes >= *from).map_or(1, |(_, wires)| *wires);
-    // Chunk 0 has the most blocks: each row deals from it.
-    let useful = geometry.blocks_in_chunk(0).clamp(1, MAX_WIRES as u64) as u32;
-    wanted.min(agreed.max_wires).min(config.max_wires).min(agreed.slot_tiles).min(useful)
+    Ok(plan)
 }
 
 impl Plan {
