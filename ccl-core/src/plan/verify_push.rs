@@ -352,8 +352,8 @@ impl Machine<'_> {
         let mut all = self.clocks[rank * wires as usize];
         self.clocks[own.clone()].iter().for_each(|clock| join(&mut all, clock));
         self.clocks[own].fill(all);
-        for writer in 0..n {
-            if self.unknown.remove(&(rank, writer)).is_some_and(|step| all[writer] < step) {
+        for (writer, known) in all.iter().enumerate().take(n) {
+            if self.unknown.remove(&(rank, writer)).is_some_and(|step| *known < step) {
                 return Err(format!("rank {rank} ends without knowing that rank {writer} has stored into its output"));
             }
         }
