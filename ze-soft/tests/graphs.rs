@@ -513,5 +513,11 @@ fn the_older_functions_do_the_same() {
         assert_eq!(read(cell), 6);
         ok(ze.zeExecutableGraphDestroyExp.unwrap()(executable));
         ok(ze.zeGraphDestroyExp.unwrap()(graph));
+        // One whose recording came to nothing.
+        let lost = soft.graph();
+        let gone = soft.immediate(0, 0);
+        ok(ze.zeCommandListBeginCaptureIntoGraphExp.unwrap()(gone, lost, null_mut()));
+        soft.destroy_list(gone);
+        assert_eq!(ze.zeGraphIsEmptyExp.unwrap()(lost), 0x7fff_0002);
     }
 }

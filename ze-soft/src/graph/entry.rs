@@ -14,9 +14,10 @@ use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// What the older functions return for "yes" and "no".
+/// What the older functions return for "yes", "no" and "the graph is invalid".
 const QUERY_TRUE_EXP: ze_result_t = 0x7fff_0000;
 const QUERY_FALSE_EXP: ze_result_t = 0x7fff_0001;
+const INVALID_GRAPH_EXP: ze_result_t = 0x7fff_0002;
 
 /// Refuses extensions of a call that has none.
 fn no_extensions(next: *const c_void) -> Result<(), ze_result_t> {
@@ -337,7 +338,10 @@ unsafe extern "C" fn zeCommandListIsGraphCaptureEnabledExp(hCommandList: ze_comm
 }
 
 unsafe extern "C" fn zeGraphIsEmptyExp(hGraph: ze_graph_handle_t) -> ze_result_t {
-    answer(is_empty(hGraph), QUERY_TRUE_EXP, QUERY_FALSE_EXP)
+    match answer(is_empty(hGraph), QUERY_TRUE_EXP, QUERY_FALSE_EXP) {
+        ZE_RESULT_ERROR_INVALID_GRAPH => INVALID_GRAPH_EXP,
+        code => code,
+    }
 }
 
 unsafe extern "C" fn zeGraphDumpContentsExp(
