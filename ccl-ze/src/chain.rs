@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Predecessors kept before it is asked which of them are no longer needed.
 const KEPT: usize = 32;
 
+/// The number of what takes no turn: of it nothing follows for what has one.
+pub(crate) const UNCHAINED: u64 = u64::MAX;
+
 /// The collectives of a device, in the order of their issue.
 pub(crate) struct Chain {
     last: Option<Link>,
@@ -33,7 +36,10 @@ pub(crate) struct Finished(AtomicU64);
 impl Finished {
     /// Takes note that the call of `event` has finished.
     pub(crate) fn note(&self, event: &EventSlot) {
-        self.0.fetch_max(event.number(), Ordering::Relaxed);
+        let number = event.number();
+        if number != UNCHAINED {
+            self.0.fetch_max(number, Ordering::Relaxed);
+        }
     }
 
     fn get(&self) -> u64 {

@@ -85,6 +85,11 @@ impl Recording {
         }
     }
 
+    /// Whether there is a collective in it.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.state.lock().last.is_some()
+    }
+
     /// The communicators whose calls it holds.
     pub(crate) fn healths(&self) -> Vec<Arc<Health>> {
         self.state.lock().healths.clone()

@@ -2,9 +2,10 @@
 
 use crate::api::ze;
 use crate::capture;
+use crate::chain::UNCHAINED;
 use crate::communicator::CallOptions;
 use crate::completion::Completion;
-use crate::event::Events;
+use crate::event::{Events, with_one_more};
 use crate::gpu::Gpu;
 use crate::recording::Recording;
 use crate::stream::Stream;
@@ -60,18 +61,21 @@ impl Replays {
         stream.mark_foreign();
         let mut chain = self.gpu.chain.lock();
         let finished = &self.gpu.finished;
-        let predecessor = chain.predecessor(stream.order(), finished);
+        // What holds no collective takes no turn among them.
+        let chained = self.recording.has_calls();
+        let predecessor = if chained { chain.predecessor(stream.order(), finished) } else { None };
         let appended = {
             let _guard = stream.lock.lock();
-            crate::event::with_one_more(options.after, predecessor.as_ref(), |waits| {
-                append(stream.list(), event.handle, waits)
-            })
+            with_one_more(options.after, predecessor.as_ref(), |waits| append(stream.list(), event.handle, waits))
         };
         if let Err(error) = appended {
             event.give_back();
             return Err(error);
         }
-        chain.push(stream.id, &event, false, predecessor, finished)?;
+        match chained {
+            true => chain.push(stream.id, &event, false, predecessor, finished)?,
+            false => event.issued(UNCHAINED, false),
+        }
         if let Some(signal) = options.signal {
             let _guard = stream.lock.lock();
             // SAFETY: a live list; the event is the caller's duty.
