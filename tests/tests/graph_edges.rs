@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::config::{Config, DeviceChoice, EventChoice};
-use ccl_tests::graph::{Way, run};
+use ccl_tests::graph::{Way, run, run_rank};
 use ccl_tests::{Group, soft};
 use ccl_ze::hooks;
 use std::time::Duration;
@@ -46,6 +46,21 @@ fn executions_of_lists() {
 }
 
 #[test]
+fn consumers_outside_the_graph() {
+    process("consumers_outside_the_graph").run(|_| passes(Way::Outside, 2_000, &config()));
+}
+
+#[test]
+fn between_processes() {
+    Group::new("between_processes", N).env("CCLX_DEVICE", "soft").run(|rank| {
+        let comm = rank.communicator();
+        for way in [Way::Eager, Way::Graph, Way::Lists, Way::Outside] {
+            run_rank(way, comm.clone(), COUNT, 300);
+        }
+    });
+}
+
+#[test]
 fn eager_calls() {
     process("eager_calls").run(|_| {
         passes(Way::Eager, 1_000, &config());
@@ -56,7 +71,7 @@ fn eager_calls() {
 #[test]
 fn late_and_shuffled_queues() {
     process("late_and_shuffled_queues").run(|_| {
-        for way in [Way::Graph, Way::Lists, Way::Eager] {
+        for way in [Way::Graph, Way::Lists, Way::Eager, Way::Outside] {
             for slow in [0, 1] {
                 clear();
                 delay(slow, 300);
@@ -111,7 +126,7 @@ fn with_an_event_from_the_replay_before() {
     process("with_an_event_from_the_replay_before").run(|_| {
         delay(1, 300);
         fails("regular event, never reset", Way::Lists, hooks::STALE_EVENT);
-        fails("waited for from outside", Way::Outside, hooks::STALE_EVENT);
+        fails("waited for from outside", Way::Wrong, hooks::STALE_EVENT);
         soft::fault(ext::ZESOFT_FAULT_STALE_EDGES, ext::ZESOFT_ANY, 0, u64::MAX, 0);
         fails("edge satisfied by the replay before", Way::Graph, 0);
     });
