@@ -1,6 +1,8 @@
 //! Producer, collective and consumer on three lists, with nothing but events between them: eager, in a graph, or in regular
 //! lists that are executed again and again.
 
+#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "test code: handles are opaque, and live")]
+
 use crate::local::{ranks, sum};
 use ccl_core::comm::StartState;
 use ccl_core::config::Config;
