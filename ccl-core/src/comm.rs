@@ -4,8 +4,8 @@ mod completion;
 
 pub use completion::{Completion, Health, wait};
 
-use crate::config::Config;
-use crate::device::{Completion as _, Device, Edges, Endpoint, Io, Place};
+use crate::config::{Check, Config};
+use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::{Delivery, Mesh, Parcel};
 use crate::plan::cache::PlanCache;
@@ -13,7 +13,7 @@ use crate::plan::{self, Agreed, Plan, Request};
 use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT};
 use crate::topology::{self, Hello};
 use crate::types::{DataType, Order, ReduceOp};
-use crate::watch::{Call, CallKind, Watch, WatchOptions};
+use crate::watch::{Watch, WatchOptions};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::AsFd;
@@ -53,11 +53,6 @@ pub struct Info {
 
 struct Issue<E: Endpoint> {
     plans: PlanCache<Arc<E::Executable>>,
-    /// Calls issued so far.
-    calls: u64,
-    /// Whether calls were recorded. Replays count on the device and are not seen here, so from then on nobody knows which
-    /// call has which number.
-    recorded: bool,
 }
 
 struct Shared<D: Device> {
@@ -105,7 +100,7 @@ impl<D: Device> Communicator<D> {
         let options = WatchOptions { timeout: config.timeout, label, on_fault };
         let watch = Watch::start(mesh, alarm.clone(), options)?;
         let health = Arc::new(Health::new(watch.status().clone(), alarm));
-        let issue = Mutex::new(Issue { plans: PlanCache::new(), calls: 0, recorded: false });
+        let issue = Mutex::new(Issue { plans: PlanCache::new() });
         Ok(Communicator {
             shared: Arc::new(Shared { watch, health, endpoint, issue, rank, config: config.clone(), info }),
         })
@@ -147,6 +142,8 @@ impl<D: Device> Communicator<D> {
             bulk_bytes: agreed.bulk_bytes,
             granule: agreed.form.granule() as u32,
             busy: [0; MAX_WIRES],
+            check: u32::from(config.check == Check::Global),
+            reserved: 0,
         };
         let mut endpoint = loop {
             let mut endpoint = connect(device, mesh, &agreed, &mut place)?;
@@ -247,13 +244,6 @@ impl<D: Device> Communicator<D> {
         };
         // SAFETY: passed on to the caller.
         let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
-        issue.recorded |= inner.is_recorded();
-        if request.count > 0 && shared.info.agreed.n > 1 && !issue.recorded {
-            issue.calls += 1;
-            let call =
-                Call { kind: CallKind::AllReduce, count: request.count, dtype: request.dtype, op: Some(request.op) };
-            shared.watch.record(issue.calls, call);
-        }
         Ok(Completion::new(inner, shared.health.clone()))
     }
 }

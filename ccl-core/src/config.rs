@@ -113,6 +113,10 @@ words! {
     Check {
         /// Arguments only, as always.
         Off = "off",
+        /// Also that each buffer lies within one allocation of the device's context, before anything is enqueued.
+        Local = "local",
+        /// Also, on the device and at the start of every call (a replayed one too), that all ranks make the same call.
+        Global = "global",
     }
 }
 
@@ -376,9 +380,10 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCLX_CHECK",
-        help: "Verification while collectives run.",
+        help: "Verification while collectives run: `local` checks that buffers lie within an allocation, `global` also \
+               compares the ranks' calls with one another.",
         alike: true,
-        kind: Kind::Word { accepted: Check::WORDS, absent: &["local", "global", "result"] },
+        kind: Kind::Word { accepted: Check::WORDS, absent: &["result"] },
         set: |c, text| put(&mut c.check, Check::from_word(text)),
         show: |c| Some(c.check.to_string()),
     },

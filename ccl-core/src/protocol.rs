@@ -176,6 +176,10 @@ pub struct CommState {
     pub granule: u32,
     /// One word per work-group, exchanged on entry: two overlapping collectives of one communicator are an error.
     pub busy: [u32; MAX_WIRES],
+    /// Not 0: every call begins by comparing its [`Shape`] with the previous rank's.
+    pub check: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// One communicator's block in HOST memory: what host and device tell each other while a collective runs.
@@ -204,6 +208,14 @@ pub struct HostBlock {
     pub seen: u32,
     /// Number (from 1) of the collective that failed.
     pub call: u64,
+    /// Number of the collective that the words below tell of: the latest that began on a sound communicator.
+    pub shape_call: u64,
+    /// [`Shape::count`].
+    pub shape_count: u64,
+    /// [`Shape::kind`].
+    pub shape_kind: u32,
+    /// [`Shape::fingerprint`].
+    pub shape_fingerprint: u32,
 }
 
 /// Why a collective gave up, as the device says it.
@@ -216,12 +228,54 @@ pub enum Fault {
     SpinLimit = 2,
     /// Another collective of the same communicator was running.
     Overlap = 3,
+    /// The previous rank made another call (seen with [`CommState::check`] only).
+    Mismatch = 4,
+}
+
+/// What a collective is, as the device tells it: also of one that is replayed, which the host does not see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shape {
+    /// Elements.
+    pub count: u64,
+    /// [`crate::types::Kind`], and above it which collective.
+    pub kind: u32,
+    /// Of all arguments that must be alike on all ranks; equal fingerprints are equal calls as far as 32 bits tell.
+    pub fingerprint: u32,
+}
+
+/// Mixes a word into a fingerprint; the device kernels do the same.
+pub const fn fingerprint_of(before: u32, word: u32) -> u32 {
+    let x = (before ^ word).wrapping_mul(0x9E37_79B1);
+    x ^ (x >> 15)
+}
+
+impl Shape {
+    /// The shape of a call with these arguments. `factor` is the pre-multiplier's bits.
+    pub const fn new(count: u64, period: u64, factor: u64, kind: u32, rounds: u32) -> Self {
+        let words = [
+            count as u32,
+            (count >> 32) as u32,
+            period as u32,
+            (period >> 32) as u32,
+            factor as u32,
+            (factor >> 32) as u32,
+            kind,
+            rounds,
+        ];
+        let mut fingerprint = 0;
+        let mut i = 0;
+        while i < words.len() {
+            fingerprint = fingerprint_of(fingerprint, words[i]);
+            i += 1;
+        }
+        Self { count, kind, fingerprint }
+    }
 }
 
 impl Fault {
     /// The fault with this code.
     pub fn from_code(code: u32) -> Option<Self> {
-        [Fault::Aborted, Fault::SpinLimit, Fault::Overlap].into_iter().find(|f| *f as u32 == code)
+        [Fault::Aborted, Fault::SpinLimit, Fault::Overlap, Fault::Mismatch].into_iter().find(|f| *f as u32 == code)
     }
 }
 
@@ -236,6 +290,8 @@ pub struct StagingHead {
     /// Flags of the barriers around a clearing, for each wire: barrier 0 lap 0, barrier 0 lap 1, barrier 1 lap 0,
     /// barrier 1 lap 1. The value is the number of the clearing (`CommState::wraps` + 1).
     pub barrier: [[u32; 16]; MAX_WIRES],
+    /// A line of 8 bytes: the previous rank's fingerprint and, as the flag, the number of its call.
+    pub check: [u32; 16],
 }
 
 /// Bytes before the first slot.

@@ -11,7 +11,6 @@
 //! can't help a plain fork). So that such a child can't hide its parent's death, ranks also hand each other a process
 //! descriptor and watch that.
 
-mod calls;
 mod fork;
 mod packet;
 mod patrol;
@@ -29,12 +28,10 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
-pub use calls::{Call, CallKind};
-
 use crate::mesh::{Mesh, Peer, sys};
-use crate::protocol::Fault;
+use crate::protocol::{Fault, Shape};
+use crate::types::Kind;
 use crate::{Error, Result};
-use calls::Calls;
 use packet::Packet;
 
 /// What the watch needs of the device side.
@@ -59,6 +56,29 @@ pub struct Progress {
     pub done: u64,
     /// The first failure, sticky.
     pub fault: Option<DeviceFault>,
+    /// The latest collective whose arguments are known, by its number.
+    pub shape: Option<(u64, Shape)>,
+}
+
+impl Progress {
+    /// What collective `number` is: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" where that isn't known.
+    pub(crate) fn describe(&self, number: u64) -> String {
+        match self.shape {
+            Some((of, shape)) if of == number => format!("all_reduce #{number} ({})", arguments(&shape)),
+            _ => format!("collective #{number}"),
+        }
+    }
+}
+
+/// "1024 bfloat16 sum".
+fn arguments(shape: &Shape) -> String {
+    match Kind::read(shape.kind, 0) {
+        Some((dtype, op, order)) => {
+            let order = if order == crate::Order::Ring { "" } else { " order=rank" };
+            format!("{} {dtype} {op}{order}", shape.count)
+        }
+        None => format!("{} elements of kind {:#x}", shape.count, shape.kind),
+    }
 }
 
 /// Why and where a collective gave up ([`crate::protocol::HostBlock`], decoded).
@@ -118,7 +138,6 @@ struct Shared {
     timeout: Duration,
     label: String,
     on_fault: Mutex<Option<OnFault>>,
-    calls: Calls,
     tripped: AtomicBool,
     fault: OnceLock<Error>,
     closing: AtomicBool,
@@ -139,7 +158,6 @@ impl Watch {
             timeout: options.timeout,
             label: options.label,
             on_fault: Mutex::new(Some(options.on_fault)),
-            calls: Calls::default(),
             tripped: AtomicBool::new(false),
             fault: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -169,16 +187,6 @@ impl Watch {
     /// See [`Status::fail`].
     pub fn fail(&self, error: Error) {
         self.status.fail(error);
-    }
-
-    /// Remembers what call `number` is, for messages. Neither allocates nor makes a system call; the last 64 are kept.
-    pub fn record(&self, number: u64, call: Call) {
-        self.status.shared.calls.record(number, call);
-    }
-
-    /// What call `number` was: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" if that is no longer known.
-    pub fn describe(&self, number: u64) -> String {
-        self.status.shared.calls.describe(number)
     }
 
     /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets.
@@ -262,7 +270,7 @@ impl Shared {
         others.into_iter().filter(|other| !std::ptr::eq(other.as_ref(), self)).find_map(|other| {
             let progress = other.alarm.progress();
             let busy = progress.entered > progress.done && other.alarm.device() == Some(device);
-            busy.then(|| format!("{} of {}", other.calls.describe(progress.entered), other.label))
+            busy.then(|| format!("{} of {}", progress.describe(progress.entered), other.label))
         })
     }
 

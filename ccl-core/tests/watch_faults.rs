@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccl_core::bootstrap::local;
-use ccl_core::protocol::Fault;
-use ccl_core::watch::{Alarm, Call, CallKind, DeviceFault, Progress, Watch, WatchOptions};
-use ccl_core::{DataType, Error, ReduceOp};
+use ccl_core::protocol::{Fault, Shape};
+use ccl_core::types::Kind;
+use ccl_core::watch::{Alarm, DeviceFault, Progress, Watch, WatchOptions};
+use ccl_core::{DataType, Error, Order, ReduceOp};
 use parking_lot::Mutex;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -54,15 +55,14 @@ fn group(world: usize, timeout: Duration) -> Vec<Rank> {
         .into_iter()
         .map(|mesh| {
             let fake = Arc::new(Fake::default());
+            let kind = Kind::new(DataType::Bfloat16, ReduceOp::Sum, Order::Ring).word();
+            fake.progress.lock().shape = Some((7, Shape::new(1024, 1024, 0, kind, 1)));
             let counted = Arc::clone(&fake);
             let on_fault = Box::new(move |_: &Error| {
                 counted.calls.fetch_add(1, Ordering::SeqCst);
             });
             let label = format!("comm 3f21 rank {}/{world}", mesh.rank());
             let watch = Watch::start(mesh, fake.clone(), WatchOptions { timeout, label, on_fault }).unwrap();
-            let call =
-                Call { kind: CallKind::AllReduce, count: 1024, dtype: DataType::Bfloat16, op: Some(ReduceOp::Sum) };
-            (1..=7).for_each(|number| watch.record(number, call));
             Rank { watch, fake }
         })
         .collect()
@@ -259,7 +259,22 @@ fn a_lone_rank_times_out_as_well() {
     ranks[0].fake.at(7, 6);
     let error = ranks[0].failure(Duration::from_secs(2)).to_string();
     assert!(error.contains("all_reduce #7"), "{error}");
-    assert_eq!(ranks[0].watch.describe(70), "collective #70");
+}
+
+/// The rank that finds out need not be the odd one, nor next to it.
+#[test]
+fn the_rank_that_made_another_call_is_named_by_all() {
+    let ranks = group(4, LONG);
+    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+    ranks[2].fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    ranks[3].fake.progress.lock().fault = Some(fault(Fault::Mismatch));
+    for rank in &ranks {
+        let error = rank.failure(Duration::from_secs(2));
+        assert!(matches!(error, Error::InvalidUsage(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("call #7: rank 2 made it with 100 float32 sum"), "{text}");
+        assert!(text.contains("ranks 0, 1, 3 made it with 1024 bfloat16 sum"), "{text}");
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Alarm for Stuck {
     }
 
     fn progress(&self) -> Progress {
-        Progress { entered: 7, done: 6, fault: None }
+        Progress { entered: 7, done: 6, ..Progress::default() }
     }
 }
 

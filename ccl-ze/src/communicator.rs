@@ -4,6 +4,7 @@
 mod overlap;
 
 use crate::buffer::{Buffer, Element};
+use crate::check;
 use crate::completion::Completion;
 use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
@@ -12,7 +13,7 @@ use crate::list::CommandList;
 use crate::stream::Stream;
 use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::comm::{self, FaultHandler, StartState};
-use ccl_core::config::{Config, OnError};
+use ccl_core::config::{Check, Config, OnError};
 use ccl_core::device::{Edges, Io, Place};
 use ccl_core::mesh::Mesh;
 use ccl_core::plan::{Plan, Request};
@@ -332,6 +333,9 @@ impl Communicator {
         stream: &Stream,
         options: CallOptions<'_>,
     ) -> Result<Completion> {
+        if self.config.check != Check::Off {
+            check::buffers(&self.gpu, request, send, recv)?;
+        }
         let CallOptions { after, signal } = options;
         // SAFETY: passed on to the caller.
         unsafe { self.core.all_reduce(request, Io { send, recv }, stream, Edges { after, signal }) }

@@ -25,6 +25,7 @@ mod api;
 mod buffer;
 mod capture;
 mod chain;
+mod check;
 mod communicator;
 mod completion;
 mod driver;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::mesh::sys::clipped;
+use crate::protocol::Shape;
 
 const MAGIC: &[u8; 4] = b"CCLW";
 const TEXT_BYTES: usize = 1024;
 /// Bytes of the largest packet.
-pub(super) const PACKET_BYTES: usize = 32 + 2 * (2 + TEXT_BYTES);
+pub(super) const PACKET_BYTES: usize = 64 + 2 * (2 + TEXT_BYTES);
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) enum Packet {
         entered: u64,
         /// Collectives finished.
         done: u64,
+        /// The latest collective whose arguments the sender's device told, by its number (0 if none).
+        shape: (u64, Shape),
         /// The collective of another communicator that the sender's device is in, or nothing.
         elsewhere: String,
     },
@@ -46,9 +49,11 @@ impl Packet {
                 out.push(2);
                 out.extend(nonce.to_le_bytes());
             }
-            Packet::Answer { nonce, entered, done, elsewhere } => {
+            Packet::Answer { nonce, entered, done, shape: (call, shape), elsewhere } => {
                 out.push(3);
-                out.extend([nonce, entered, done].into_iter().flat_map(|value| value.to_le_bytes()));
+                let words = u64::from(shape.kind) << 32 | u64::from(shape.fingerprint);
+                let numbers = [*nonce, *entered, *done, *call, shape.count, words];
+                out.extend(numbers.into_iter().flat_map(|value| value.to_le_bytes()));
                 text(&mut out, elsewhere);
             }
             Packet::Abort(error) => {
@@ -73,6 +78,10 @@ impl Packet {
                 nonce: reader.number()?,
                 entered: reader.number()?,
                 done: reader.number()?,
+                shape: {
+                    let (call, count, words) = (reader.number()?, reader.number()?, reader.number()?);
+                    (call, Shape { count, kind: (words >> 32) as u32, fingerprint: words as u32 })
+                },
                 elsewhere: reader.text()?,
             },
             4 => {
@@ -149,7 +158,13 @@ mod tests {
         vec![
             Packet::Attach,
             Packet::Ask { nonce: 5 },
-            Packet::Answer { nonce: 5, entered: 7, done: 6, elsewhere: "z".into() },
+            Packet::Answer {
+                nonce: 5,
+                entered: 7,
+                done: 6,
+                shape: (7, Shape::new(9, 9, 1, 2, 3)),
+                elsewhere: "z".into(),
+            },
             Packet::Goodbye,
             Packet::Abort(Error::PeerLost { rank: 3, detail: "a".into(), during: " during b".into() }),
             Packet::Abort(Error::Timeout { after: Duration::from_secs(60), what: "w".into() }),

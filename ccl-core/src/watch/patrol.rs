@@ -9,11 +9,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use super::packet::{PACKET_BYTES, Packet};
-use super::verdict::{Standing, blame};
+use super::verdict::{Standing, blame, odd};
 use super::{DeviceFault, Shared};
 use crate::Error;
 use crate::mesh::{self, sys};
-use crate::protocol::{Fault, MAX_RANKS};
+use crate::protocol::{Fault, MAX_RANKS, Shape};
 
 /// Between two looks at the device while a collective is in flight or was not long ago.
 const BUSY_TICK: Duration = Duration::from_millis(20);
@@ -64,6 +64,7 @@ struct Seat {
 struct Answer {
     entered: u64,
     done: u64,
+    shape: (u64, Shape),
     elsewhere: String,
 }
 
@@ -224,11 +225,13 @@ impl Patrol {
             Some(Packet::Ask { nonce }) => {
                 let progress = self.shared.alarm.progress();
                 let elsewhere = self.shared.elsewhere().unwrap_or_default();
-                let answer = Packet::Answer { nonce, entered: progress.entered, done: progress.done, elsewhere };
+                let shape = progress.shape.unwrap_or_default();
+                let (entered, done) = (progress.entered, progress.done);
+                let answer = Packet::Answer { nonce, entered, done, shape, elsewhere };
                 self.shared.send(seat.rank, &answer);
             }
-            Some(Packet::Answer { nonce, entered, done, elsewhere }) if nonce == self.nonce => {
-                seat.answer = Some(Answer { entered, done, elsewhere });
+            Some(Packet::Answer { nonce, entered, done, shape, elsewhere }) if nonce == self.nonce => {
+                seat.answer = Some(Answer { entered, done, shape, elsewhere });
             }
             Some(Packet::Answer { .. }) => {}
             Some(Packet::Goodbye) => seat.left = true,
@@ -295,7 +298,7 @@ impl Patrol {
     }
 
     fn judge(&mut self, fault: DeviceFault, now: Instant) {
-        let name = self.shared.calls.describe(fault.call);
+        let name = self.shared.alarm.progress().describe(fault.call);
         let label = &self.shared.label;
         match fault.fault {
             Fault::Overlap => self.shared.trip(Error::InvalidUsage(format!(
@@ -305,16 +308,24 @@ impl Patrol {
             Fault::Aborted => {
                 self.shared.trip(Error::Aborted(format!("{label}: the abort word was set during {name}")))
             }
-            Fault::SpinLimit if self.doubt.as_ref().is_none_or(|doubt| doubt.fault.is_none()) => {
+            Fault::SpinLimit | Fault::Mismatch if self.doubt.as_ref().is_none_or(|doubt| doubt.fault.is_none()) => {
                 self.ask(Doubt { number: fault.call, fault: Some(fault), decide: now + SHORTEST_ANSWER_TIME });
             }
-            Fault::SpinLimit => {}
+            Fault::SpinLimit | Fault::Mismatch => {}
         }
     }
 
     /// The peers have had their time to answer.
     fn conclude(&self, doubt: &Doubt, now: Instant) {
-        let name = self.shared.calls.describe(doubt.number);
+        if doubt.fault.is_some_and(|fault| fault.fault == Fault::Mismatch) {
+            self.shared.trip(Error::InvalidUsage(format!(
+                "{}: {}",
+                self.shared.label,
+                self.disagreement(doubt.number)
+            )));
+            return;
+        }
+        let name = self.shared.alarm.progress().describe(doubt.number);
         let standings: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.standing())).collect();
         let verdict = blame(doubt.number, &name, &standings);
         let label = &self.shared.label;
@@ -328,10 +339,25 @@ impl Patrol {
         self.shared.trip(Error::Timeout { after, what });
     }
 
+    /// Who called what.
+    fn disagreement(&self, number: u64) -> String {
+        let of = |(call, shape): (u64, Shape)| (call == number).then_some(shape);
+        let mut shapes: Vec<_> = self
+            .seats
+            .iter()
+            .map(|seat| (seat.rank, seat.answer.as_ref().and_then(|answer| of(answer.shape))))
+            .collect();
+        if let Some(own) = self.shared.peers.iter().position(Option::is_none) {
+            shapes.push((own, self.shared.alarm.progress().shape.and_then(of)));
+        }
+        shapes.sort_by_key(|(rank, _)| *rank);
+        odd(number, &shapes)
+    }
+
     fn during(&self) -> String {
         let progress = self.shared.alarm.progress();
         if progress.entered > progress.done {
-            format!(" during {}", self.shared.calls.describe(progress.entered))
+            format!(" during {}", progress.describe(progress.entered))
         } else {
             String::new()
         }
@@ -347,8 +373,8 @@ impl Seat {
     fn standing(&self) -> Standing {
         match &self.answer {
             _ if self.left => Standing::Left,
-            Some(Answer { entered, done, elsewhere }) => {
-                Standing::At { entered: *entered, done: *done, elsewhere: elsewhere.clone() }
+            Some(Answer { entered, done, shape, elsewhere }) => {
+                Standing::At { entered: *entered, done: *done, shape: *shape, elsewhere: elsewhere.clone() }
             }
             None => Standing::Silent { pid: self.pid },
         }

@@ -1,5 +1,8 @@
 //! Who is to blame for a collective that does not finish: a pure function of what the ranks answered.
 
+use super::arguments;
+use crate::protocol::Shape;
+
 /// Where another rank stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -16,6 +19,8 @@ pub(super) enum Standing {
         entered: u64,
         /// Collectives finished.
         done: u64,
+        /// The latest collective whose arguments are known, by its number (0 if none).
+        shape: (u64, Shape),
         /// The collective of another communicator that its device is in, or nothing.
         elsewhere: String,
     },
@@ -39,11 +44,38 @@ pub(super) fn blame(number: u64, name: &str, others: &[(usize, Standing)]) -> St
     }
 }
 
+/// The sentence about collective `number` that ranks entered with different arguments, given every rank's shape where it
+/// is known. Those whom fewest agree with come first.
+pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
+    let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
+    for (rank, shape) in shapes {
+        let Some(shape) = shape else { continue };
+        match groups.iter_mut().find(|(of, _)| of.fingerprint == shape.fingerprint) {
+            Some((_, ranks)) => ranks.push(*rank),
+            None => groups.push((*shape, vec![*rank])),
+        }
+    }
+    groups.sort_by_key(|(_, ranks)| ranks.len());
+    // What looks the same differs in what a short text leaves out.
+    let alike = |shape: &Shape| groups.iter().filter(|(of, _)| arguments(of) == arguments(shape)).count() > 1;
+    let told: Vec<_> = groups
+        .iter()
+        .map(|(shape, ranks)| {
+            let ranks: Vec<_> = ranks.iter().map(usize::to_string).collect();
+            let detail =
+                if alike(shape) { format!(", fingerprint {:#010x}", shape.fingerprint) } else { String::new() };
+            let s = if ranks.len() == 1 { "" } else { "s" };
+            format!("rank{s} {} made it with {}{detail}", ranks.join(", "), arguments(shape))
+        })
+        .collect();
+    format!("ranks disagree on call #{number}: {}", told.join("; "))
+}
+
 fn accuse(number: u64, name: &str, rank: usize, standing: &Standing) -> Option<String> {
     match standing {
         Standing::Silent { pid } => Some(format!("rank {rank} (process {pid}) does not answer (stopped?)")),
         Standing::Left => Some(format!("rank {rank} has left (it said goodbye)")),
-        Standing::At { entered, done, elsewhere } if *entered < number => {
+        Standing::At { entered, done, elsewhere, .. } if *entered < number => {
             let where_it_is = if entered > done {
                 format!("it is still in #{entered}")
             } else if *done == 0 {
@@ -63,8 +95,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ranks_that_disagree_are_named_the_fewest_first() {
+        use crate::types::{DataType, Kind, Order, ReduceOp};
+        let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+        let (usual, other) = (Shape::new(128, 128, 0, kind, 1), Shape::new(100, 100, 0, kind, 1));
+        assert_eq!(
+            odd(3, &[(0, Some(usual)), (1, Some(other)), (2, None), (3, Some(usual))]),
+            "ranks disagree on call #3: rank 1 made it with 100 float32 sum; ranks 0, 3 made it with 128 float32 sum"
+        );
+        let longer = Shape::new(128, 128, 0, kind, 2);
+        let text = odd(3, &[(0, Some(usual)), (1, Some(longer))]);
+        assert!(text.contains(&format!("{:#010x}", longer.fingerprint)), "{text}");
+    }
+
+    #[test]
     fn the_odd_rank_is_named() {
-        let at = |entered, done| Standing::At { entered, done, elsewhere: String::new() };
+        let shape = (0, Shape::default());
+        let at = |entered, done| Standing::At { entered, done, shape, elsewhere: String::new() };
         let name = "all_reduce #7";
         assert_eq!(
             blame(7, name, &[(0, at(7, 6)), (2, at(6, 6))]),
@@ -74,7 +121,8 @@ mod tests {
             blame(7, name, &[(0, Standing::Silent { pid: 9 }), (2, at(6, 5))]),
             "rank 0 (process 9) does not answer (stopped?); rank 2 has not entered all_reduce #7 (it is still in #6)"
         );
-        let elsewhere = Standing::At { entered: 6, done: 6, elsewhere: "all_reduce #1 of communicator b".into() };
+        let elsewhere =
+            Standing::At { entered: 6, done: 6, shape, elsewhere: "all_reduce #1 of communicator b".into() };
         assert_eq!(
             blame(7, name, &[(2, elsewhere)]),
             "rank 2 has not entered all_reduce #7 (it finished #6 and is in all_reduce #1 of communicator b)"

@@ -1,9 +1,9 @@
 //! The words that host and device exchange while a collective runs.
 
 use crate::memory::Allocation;
-use ccl_core::protocol::{Fault, HostBlock};
+use ccl_core::protocol::{Fault, HostBlock, Shape};
 use ccl_core::watch::{Alarm, DeviceFault, Progress};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The host block, as the watch uses it.
 pub(super) struct HostWords {
@@ -61,7 +61,17 @@ impl Alarm for HostWords {
                 seen: read(&raw mut (*block).seen),
                 call: self.long(&raw mut (*block).call).load(Ordering::Relaxed),
             });
-            Progress { entered, done, fault }
+            let number = self.long(&raw mut (*block).shape_call);
+            let call = number.load(Ordering::Acquire);
+            let shape = Shape {
+                count: self.long(&raw mut (*block).shape_count).load(Ordering::Relaxed),
+                kind: read(&raw mut (*block).shape_kind),
+                fingerprint: read(&raw mut (*block).shape_fingerprint),
+            };
+            fence(Ordering::Acquire);
+            // The device may be writing the next one's.
+            let shape = (call != 0 && number.load(Ordering::Relaxed) == call).then_some((call, shape));
+            Progress { entered, done, fault, shape }
         }
     }
 }

@@ -6,8 +6,11 @@
 
 use super::wait::{GaveUp, Waiter};
 use crate::hooks;
-use ccl_core::protocol::{CommState, FAILED_FILL, Fault, HostBlock, STAGING_HEAD_BYTES, StagingHead, tag, tag_span};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ccl_core::protocol::{
+    CommState, FAILED_FILL, Fault, HostBlock, STAGING_HEAD_BYTES, Shape, StagingHead, tag, tag_span,
+};
+use ccl_core::slot::Line;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What every collective's launch says, whatever its algorithm.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,8 @@ pub(super) struct Frame {
     pub(super) n: usize,
     pub(super) wires: usize,
     pub(super) rounds: u32,
+    /// What the call is, for messages and for the comparison between ranks.
+    pub(super) shape: Shape,
     /// Where the result goes; filled if there is none.
     pub(super) output: *mut u8,
     pub(super) output_bytes: usize,
@@ -86,20 +91,26 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         (AtomicU64::from_ptr(&raw mut (*frame.host).entered), AtomicU64::from_ptr(&raw mut (*frame.host).done))
     };
     let number = calls + 1;
+    let sound = poisoned.load(Ordering::Relaxed) == 0;
+    if sound {
+        // SAFETY: the host block lives as long as the communicator.
+        unsafe { tell_shape(frame, number) };
+    }
     entered.store(number, Ordering::Release);
 
     let span = tag_span(base, frame.rounds, limit);
     // A mutation: what a kernel would do whose base comes from an argument that a recording froze.
     let base = if !hooks::on(hooks, hooks::FROZEN_BASE) { span.base } else { 0 };
-    if poisoned.load(Ordering::Relaxed) != 0 {
+    if !sound {
         // SAFETY: the output is the launch's.
         unsafe { fill_failed(frame) };
     } else {
         // SAFETY: the pointers are the communicator's.
         let waiter = unsafe { Waiter::new(state, frame.host, frame.inbox.cast(), frame.outbox.cast()) };
         let call = Call { waiter, hooks, base };
-        let mut outcome = Ok(());
-        if span.wraps && !hooks::on(hooks, hooks::NO_CLEARING) {
+        // SAFETY: by this function's contract.
+        let mut outcome = unsafe { compare(frame, &call.waiter, number) };
+        if outcome.is_ok() && span.wraps && !hooks::on(hooks, hooks::NO_CLEARING) {
             // SAFETY: by this function's contract.
             outcome = unsafe { clear(frame, &call.waiter, wraps + 1) };
         }
@@ -119,6 +130,44 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         busy(wire).store(0, Ordering::Release);
     }
     done.store(number, Ordering::Release);
+}
+
+/// Says what call `number` is. A poisoned communicator keeps what it said of the call that failed.
+unsafe fn tell_shape(frame: &Frame, number: u64) {
+    let Shape { count, kind, fingerprint } = frame.shape;
+    // SAFETY: words of the host block, which are accessed as atomics only.
+    unsafe {
+        let call = AtomicU64::from_ptr(&raw mut (*frame.host).shape_call);
+        call.store(0, Ordering::Relaxed);
+        // A reader that sees a new word sees the zero as well.
+        fence(Ordering::Release);
+        AtomicU64::from_ptr(&raw mut (*frame.host).shape_count).store(count, Ordering::Relaxed);
+        AtomicU32::from_ptr(&raw mut (*frame.host).shape_kind).store(kind, Ordering::Relaxed);
+        AtomicU32::from_ptr(&raw mut (*frame.host).shape_fingerprint).store(fingerprint, Ordering::Relaxed);
+        call.store(number, Ordering::Release);
+    }
+}
+
+/// In checked mode: sends the next rank what this call is, and compares with what the previous rank's is.
+unsafe fn compare(frame: &Frame, waiter: &Waiter<'_>, number: u64) -> Result<(), Failure> {
+    // SAFETY: a word that is set before the first collective only.
+    if unsafe { (*frame.state).check } == 0 || frame.n < 2 {
+        return Ok(());
+    }
+    let line = |staging: *mut u8| {
+        // SAFETY: part of the staging memory's head, aligned for a line; only ever accessed as one.
+        unsafe { &*(&raw const (*staging.cast::<StagingHead>()).check).cast::<Line<1>>() }
+    };
+    let (tag, own) = (number as u32, frame.shape.fingerprint);
+    line(frame.outbox).put(&[own], tag);
+    waiter.notify();
+    let incoming = line(frame.inbox);
+    let failure = |gave_up| Failure { gave_up, wire: 0, step: 0, round: 0, expected: own };
+    waiter.until(|| incoming.flag(), tag).map_err(failure)?;
+    match incoming.take() {
+        [other] if other == own => Ok(()),
+        [other] => Err(failure(GaveUp { fault: Fault::Mismatch, seen: other })),
+    }
 }
 
 /// Poisons the communicator, says why, and makes the output unmistakable.

@@ -65,12 +65,12 @@ unsafe extern "C" fn ring_kernel<const DTYPE: u32, const D: usize>(launch: *cons
     let plan = DataType::from_abi(DTYPE).and_then(|dtype| {
         let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), dtype.size()).ok()?;
         let kind = Kind::new(dtype, ReduceOp::Sum, Order::Ring).word();
-        Some((geometry, Reducer::new(kind, 0, args.n as usize, simd())?))
+        Some((geometry, kind, Reducer::new(kind, 0, args.n as usize, simd())?))
     });
     // The host planned this launch with the same geometry, so there is one; only registered types get here.
-    if let Some((geometry, reducer)) = plan {
+    if let Some((geometry, kind, reducer)) = plan {
         // SAFETY: the launch is the endpoint's, which passes its own memory and buffers that its caller vouched for.
-        unsafe { ring::run::<D>(&args, geometry, launch.group_count[0] as usize, &reducer) };
+        unsafe { ring::run::<D>(&args, geometry, launch.group_count[0] as usize, kind, &reducer) };
     }
 }
 

@@ -11,7 +11,7 @@ use crate::hooks;
 use ccl_core::plan::geometry::{Block, Blocks, Geometry};
 use ccl_core::plan::ring::Step;
 use ccl_core::protocol::{
-    BLOCK_WORDS, CommState, HostBlock, LineForm, STAGING_HEAD_BYTES, TILE_BLOCKS, TILE_WORDS, sent_chunk, slots,
+    BLOCK_WORDS, CommState, HostBlock, LineForm, STAGING_HEAD_BYTES, Shape, TILE_BLOCKS, TILE_WORDS, sent_chunk, slots,
 };
 use ccl_core::slot::Line;
 
@@ -47,7 +47,7 @@ struct Ring<'a, const D: usize> {
 /// # Safety
 /// `args` are those of a launch on an active communicator of this line form: buffers of `count` elements, staging
 /// memory of the agreed size, the next rank's mapped.
-pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, reducer: &Reducer) {
+pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, kind: u32, reducer: &Reducer) {
     let size = reducer.size();
     let frame = Frame {
         state: args.state,
@@ -58,6 +58,7 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
         n: args.n as usize,
         wires,
         rounds: args.rounds,
+        shape: Shape::new(args.count, args.period, 0, kind, args.rounds),
         output: args.recv,
         output_bytes: args.count as usize * size,
         granule: size_of::<Line<D>>(),

@@ -143,6 +143,8 @@ mod tests {
             bulk_bytes: 0,
             granule: 64,
             busy: [0; MAX_WIRES],
+            check: 0,
+            reserved: 0,
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
         let (mut host, mut inbox, mut outbox) = unsafe { std::mem::zeroed::<(HostBlock, StagingHead, StagingHead)>() };
