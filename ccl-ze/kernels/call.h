@@ -12,6 +12,8 @@ struct args {
     global uchar *outbox;
     ulong count;
     ulong period;
+    ulong factor;
+    uint kind;
     uint rank;
     uint n;
     uint rounds;
@@ -40,6 +42,36 @@ struct place {
     uint expected;
 };
 
+INLINE uint mix_into(uint before, uint word)
+{
+    const uint x = (before ^ word) * 0x9E3779B1u;
+    return x ^ x >> 15;
+}
+
+// Of all arguments that must be alike on all ranks: ccl-core's `Shape`.
+INLINE uint fingerprint(const struct args *a)
+{
+    uint x = mix_into(0, (uint)a->count);
+    x = mix_into(x, (uint)(a->count >> 32));
+    x = mix_into(x, (uint)a->period);
+    x = mix_into(x, (uint)(a->period >> 32));
+    x = mix_into(x, (uint)a->factor);
+    x = mix_into(x, (uint)(a->factor >> 32));
+    x = mix_into(x, a->kind);
+    return mix_into(x, a->rounds);
+}
+
+// Says what call `number` is. A poisoned communicator keeps what it said of the call that failed. Nothing orders these
+// stores, which every call makes: they are looked at when a call has been stuck for long, or after `report`'s fence.
+INLINE void tell_shape(const struct args *a, ulong number)
+{
+    global struct host_block *host = a->host;
+    store_wide_word(&host->shape_count, a->count);
+    // Both in one store: the compiler would make one of two, but a cached one.
+    store_wide_word((global ulong *)&host->shape_kind, (ulong)fingerprint(a) << 32 | a->kind);
+    store_wide_word(&host->shape_call, number);
+}
+
 INLINE void enter(const struct args *a, local struct entry *e, uint wire)
 {
     global struct comm_state *state = a->state;
@@ -61,8 +93,11 @@ INLINE void enter(const struct args *a, local struct entry *e, uint wire)
     const ulong per_ms = state->spins_per_ms != 0 ? state->spins_per_ms : SPINS_PER_MS;
     const ulong looks = state->spin_limit_ms * per_ms / SPINS_PER_LOOK + 1;
     e->looks = looks < 0xFFFFFFFFul ? (uint)looks : 0xFFFFFFFFu;
-    if (wire == 0 && !e->overlapped)
-        store_wide_word(&a->host->entered, e->call);
+    if (wire != 0 || e->overlapped)
+        return;
+    store_wide_word(&a->host->entered, e->call);
+    if (e->failed == 0)
+        tell_shape(a, e->call);
 }
 
 // Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
@@ -74,10 +109,9 @@ INLINE void report(const struct args *a, local volatile struct entry *e, uint wi
         return;
     global struct host_block *host = a->host;
     store_word(&host->wire, wire);
-    store_word(&host->step, at->step);
-    store_word(&host->round, at->round);
-    store_word(&host->expected, at->expected);
-    store_word(&host->seen, seen);
+    // In pairs: of two constants the compiler would make one store, but a cached one.
+    store_wide_word((global ulong *)&host->step, (ulong)at->round << 32 | at->step);
+    store_wide_word((global ulong *)&host->expected, (ulong)seen << 32 | at->expected);
     store_wide_word(&host->call, e->call);
     fence_before_telling_others();
     store_word(&host->fault, fault);
@@ -116,6 +150,24 @@ INLINE bool wait_for_token(const struct args *a, local struct entry *e, uint wir
             }
         }
     }
+}
+
+// In checked mode: one work-item sends the next rank what this call is, and compares with what the previous rank's is.
+INLINE void compare(const struct args *a, local struct entry *e)
+{
+    if (a->state->check == 0 || a->n < 2 || e->failed != 0)
+        return;
+    const uint own = fingerprint(a), number = (uint)e->call;
+    store_line_8((global uint2 *)((global struct staging_head *)a->outbox)->check, (uint2)(own, number));
+    global const uint *line = ((global struct staging_head *)a->inbox)->check;
+    const struct place at = {0, 0, number};
+    if (!wait_for_token(a, e, 0, &at, line + 1))
+        return;
+    // It arrived with its flag, and stays until this rank has gone on.
+    const uint other = poll_word(line);
+    const struct place differs = {0, 0, own};
+    if (other != own)
+        report(a, e, 0, &differs, FAULT_MISMATCH, other);
 }
 
 // A token goes round the ranks twice: when it is back at rank 0 all have come, then it lets them go.
@@ -185,8 +237,11 @@ INLINE void fill_failed(const struct args *a, uint log2_elem)
 // otherwise `going` says whether there is anything to be done before leaving.
 INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint wires, uint log2_elem, bool *going)
 {
-    if (get_local_id(0) == 0)
+    if (get_local_id(0) == 0) {
         enter(a, e, wire);
+        if (wire == 0 && !e->overlapped)
+            compare(a, e);
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (e->overlapped != 0) {
         // The busy words and the counters are the other collective's.

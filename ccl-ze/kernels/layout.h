@@ -18,8 +18,14 @@
 #define FAULT_ABORTED 1u
 #define FAULT_SPIN_LIMIT 2u
 #define FAULT_OVERLAP 3u
+#define FAULT_MISMATCH 4u
 // Never stored: another work-item of this rank failed and has said why.
 #define FAULT_ELSEWHERE 0xFFFFFFFFu
+
+// The lowest byte of a call's `kind`.
+#define DTYPE_float16 6u
+#define DTYPE_float32 7u
+#define DTYPE_bfloat16 9u
 
 struct comm_state {
     uint base;
@@ -38,6 +44,8 @@ struct comm_state {
     uint bulk_bytes;
     uint granule;
     uint busy[MAX_WIRES];
+    uint check;
+    uint reserved;
 };
 
 struct host_block {
@@ -52,12 +60,17 @@ struct host_block {
     uint expected;
     uint seen;
     ulong call;
+    ulong shape_call;
+    ulong shape_count;
+    uint shape_kind;
+    uint shape_fingerprint;
 };
 
 struct staging_head {
     uint parked;
     uint reserved[15];
     uint barrier[MAX_WIRES][16];
+    uint check[16];
 };
 
 #define AT(type, field, offset) \
@@ -69,12 +82,16 @@ AT(comm_state, spins_per_ms, 44);
 AT(comm_state, slot_tiles, 48);
 AT(comm_state, granule, 60);
 AT(comm_state, busy, 64);
+AT(comm_state, check, 320);
 AT(host_block, entered, 64);
 AT(host_block, done, 72);
 AT(host_block, fault, 80);
 AT(host_block, seen, 100);
 AT(host_block, call, 104);
+AT(host_block, shape_call, 112);
+AT(host_block, shape_fingerprint, 132);
 AT(staging_head, barrier, 64);
+AT(staging_head, check, 4160);
 _Static_assert(sizeof(struct staging_head) <= STAGING_HEAD_BYTES, "the head leaves its room");
 
 // What follows from the agreed numbers about staging memory behind the ring's slots: ccl-core's `Layout`. A place is a

@@ -129,3 +129,22 @@ fn a_peer_that_does_not_come() {
     let ended = group.run_with(body, |running| running.wait());
     check_survivors(&ended, |ended| ended.stamped("calls"), TIMEOUT + LATENCY);
 }
+
+/// Checked, every rank is told who made another call; unchecked, it would be wrong data.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_peer_that_makes_another_call() {
+    let body = |rank: Rank| {
+        let (comm, stream, mut buffer) = start(&rank);
+        let at = buffer.as_ptr().cast::<std::ffi::c_void>();
+        let elements = count(rank.n) - usize::from(rank.rank == ABSENT);
+        let request = comm.request(elements as u64, ccl_core::DataType::Float32, ReduceOp::Sum);
+        // SAFETY: the buffer holds more and lives until the wait.
+        let error = unsafe { comm.all_reduce_raw(&request, at, at, &stream, &[]).unwrap().wait().unwrap_err() };
+        assert!(matches!(error, Error::InvalidUsage(_)), "{error:?}");
+        let named = format!("ranks disagree on call #2: rank 1 made it with {} float32 sum", count(rank.n) - 1);
+        assert!(error.to_string().contains(&named), "{error}");
+        check_poisoned(&comm, &mut buffer, &stream, &error);
+    };
+    group("a_peer_that_makes_another_call", 3).env("CCLX_CHECK", "global").run(body);
+}
