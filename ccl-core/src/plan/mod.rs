@@ -4,6 +4,7 @@
 //! configuration variables whose hash is compared at init. Two ranks on two algorithms would be a hang.
 
 pub mod cache;
+pub mod cost;
 pub mod geometry;
 pub mod push;
 pub mod ring;

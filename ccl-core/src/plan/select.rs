@@ -56,19 +56,35 @@ const SOFTWARE: &[Row] = &[
 ];
 
 const INTEL_PCIE: &[Row] = &[
-    row(2, 256 * KIB, Pick::OneShot),
+    row(2, 64 * KIB, Pick::OneShot),
     row(2, ANY, Pick::Ring),
-    row(4, 16 * KIB, Pick::OneShot),
-    row(4, 512 * KIB, Pick::Mesh),
+    row(4, 8 * KIB, Pick::OneShot),
+    row(4, 256 * KIB, Pick::Mesh),
     row(4, ANY, Pick::Ring),
     row(16, 4 * KIB, Pick::OneShot),
-    row(16, 4 * MIB, Pick::Mesh),
+    row(16, 512 * KIB, Pick::Mesh),
     row(16, ANY, Pick::Ring),
 ];
 
-const INTEL_XELINK: &[Row] = INTEL_PCIE;
+const INTEL_XELINK: &[Row] = &[
+    row(2, 64 * KIB, Pick::OneShot),
+    row(2, ANY, Pick::Ring),
+    row(4, 16 * KIB, Pick::OneShot),
+    row(4, ANY, Pick::Mesh),
+    row(16, 8 * KIB, Pick::OneShot),
+    row(16, ANY, Pick::Mesh),
+];
 
-const CUDA: &[Row] = INTEL_PCIE;
+const CUDA: &[Row] = &[
+    row(2, 64 * KIB, Pick::OneShot),
+    row(2, ANY, Pick::Ring),
+    row(4, 32 * KIB, Pick::OneShot),
+    row(4, 256 * KIB, Pick::Mesh),
+    row(4, ANY, Pick::Ring),
+    row(16, 32 * KIB, Pick::OneShot),
+    row(16, MIB, Pick::Mesh),
+    row(16, ANY, Pick::Ring),
+];
 
 /// The rows of a family.
 pub const fn table(family: DeviceFamily) -> &'static [Row] {

@@ -1,0 +1,427 @@
+//! The work of all ranks, laid out from the library's plans.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ccl_core::plan::push::{Mode, Part, Phase, PushPlan, PushStep, Transport};
+use ccl_core::plan::ring::RingPlan;
+use ccl_core::protocol::{self, DirectFlag, FLAG_STRIDE, MAX_WIRES, Region, STAGING_HEAD_BYTES, tag_span};
+
+use super::{Generations, Kind, Scenario};
+
+/// Bulk data is looked at in pieces of so many bytes.
+const PIECE: usize = 2048;
+
+/// What is done in one step that nothing can interrupt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    /// Stores a message into cells, with its flag if it is a line. What a rank stores into memory of its own it sees at once.
+    Store { cells: Vec<u16>, message: u16, line: Option<u16>, own: bool },
+    /// Stores a flag, after the data before it if it is a release.
+    Flag { cell: u16, tag: u16, release: bool },
+    /// Waits for flags, then takes a message from cells each.
+    Receive { flags: Vec<(u16, u16)>, data: Vec<(u16, u16)> },
+    /// Clears flags.
+    Clear(Vec<u16>),
+}
+
+/// A work-group: what comes before all else, and then strands that go their own way.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Group {
+    pub(crate) first: Vec<Op>,
+    pub(crate) strands: Vec<Vec<Op>>,
+}
+
+/// All calls of all ranks, and what they touch.
+pub(crate) struct Program {
+    /// By rank, then call, then wire. User's work between direct calls is a call, too.
+    pub(crate) ranks: Vec<Vec<Vec<Group>>>,
+    pub(crate) cells: usize,
+}
+
+/// What a cell is: a place in a rank's staging memory, or a share of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Cell {
+    Staging(usize, usize),
+    Barrier(usize, u32, usize),
+    /// Of a rank's input or output, the share that an owner reduces on a wire.
+    Buffer(usize, bool, usize, u32),
+}
+
+/// Call, round, what, from, which, line.
+type Message = (usize, u32, u8, usize, usize, u32);
+
+struct Layer<'a> {
+    scenario: &'a Scenario,
+    cells: HashMap<Cell, u16>,
+    messages: HashMap<Message, u16>,
+}
+
+/// Lays out all calls. A call's steps are the plan's.
+pub(crate) fn lay_out(scenario: &Scenario) -> Program {
+    let n = scenario.agreed.n;
+    let mut layer = Layer { scenario, cells: HashMap::new(), messages: HashMap::new() };
+    let mut ranks = vec![Vec::new(); n];
+    let (mut base, mut wraps) = (0, 0u16);
+    let mut by_mode: HashMap<Mode, u32> = HashMap::new();
+    let mut wrapping = Vec::new();
+    for (call, spec) in scenario.calls.iter().enumerate() {
+        let request = spec.request();
+        let rounds;
+        match spec.kind {
+            Kind::Ring => {
+                let plan = RingPlan::new(&request, &scenario.agreed, spec.wires).unwrap();
+                rounds = plan.rounds;
+                let span = tag_span(base, rounds, scenario.agreed.tag_limit);
+                for (rank, calls) in ranks.iter_mut().enumerate() {
+                    calls.push(layer.ring(call, &plan, rank, span.base));
+                }
+            }
+            Kind::Push(mode, transport) => {
+                let plan = PushPlan::new(&request, &scenario.agreed, mode, transport, spec.wires).unwrap();
+                rounds = plan.rounds;
+                let span = tag_span(base, rounds, scenario.agreed.tag_limit);
+                let own = by_mode.entry(mode).or_default();
+                for (rank, calls) in ranks.iter_mut().enumerate() {
+                    if mode == Mode::Direct {
+                        calls.push(layer.user(call, &plan, rank, true));
+                    }
+                    calls.push(layer.push(call, &plan, rank, span.base, *own));
+                    if mode == Mode::Direct {
+                        calls.push(layer.user(call, &plan, rank, false));
+                    }
+                }
+                *own += rounds;
+            }
+        }
+        let span = tag_span(base, rounds, scenario.agreed.tag_limit);
+        if span.wraps {
+            wraps += 1;
+            let at = ranks[0].len() - 1 - usize::from(spec.kind == Kind::Push(Mode::Direct, Transport::Bulk));
+            wrapping.push((call, at, wraps));
+        }
+        base = span.next;
+    }
+    // Only now is it known which cells there are to clear.
+    for (call, at, number) in wrapping {
+        for (rank, calls) in ranks.iter_mut().enumerate() {
+            for wire in 0..scenario.calls[call].wires {
+                calls[at][wire as usize].first = layer.wrap(call, rank, wire, number);
+            }
+        }
+    }
+    Program { ranks, cells: layer.cells.len() }
+}
+
+impl Layer<'_> {
+    fn cell(&mut self, cell: Cell) -> u16 {
+        let next = self.cells.len() as u16;
+        *self.cells.entry(cell).or_insert(next)
+    }
+
+    /// 0 is no message.
+    fn message(&mut self, message: Message) -> u16 {
+        let next = self.messages.len() as u16 + 1;
+        *self.messages.entry(message).or_insert(next)
+    }
+
+    /// Strands by key, on their wires.
+    fn groups<K: Ord>(&self, wires: u32, ops: Vec<(u32, K, Vec<Op>)>) -> Vec<Group> {
+        let mut groups = vec![Group::default(); wires as usize];
+        if self.scenario.thread {
+            // All on the first wire, in order.
+            let all: Vec<Op> = ops.into_iter().flat_map(|(_, _, ops)| ops).collect();
+            groups[0].strands.extend((!all.is_empty()).then_some(all));
+            return groups;
+        }
+        let mut strands: BTreeMap<(u32, K), Vec<Op>> = BTreeMap::new();
+        for (wire, key, ops) in ops {
+            strands.entry((wire, key)).or_default().extend(ops);
+        }
+        for ((wire, _), ops) in strands {
+            groups[wire as usize].strands.push(ops);
+        }
+        groups
+    }
+
+    fn ring(&mut self, call: usize, plan: &RingPlan, rank: usize, base: u32) -> Vec<Group> {
+        let n = plan.n;
+        let mut all = Vec::new();
+        for step in plan.steps(rank) {
+            let tag = protocol::tag(base, step.round) as u16;
+            for line in self.scenario.lines.clone().into_iter().filter(|line| *line < step.lines) {
+                let mut ops = Vec::new();
+                let place = |layer: &mut Self, receiver: usize, position: u32| {
+                    let offset = plan.line_offset(position, step.wire, line);
+                    let cell = layer.cell(Cell::Staging(receiver, offset));
+                    (cell, layer.message((call, step.round, 0, position as usize, step.chunk, line | step.wire << 16)))
+                };
+                if step.receive {
+                    let (cell, message) = place(self, rank, step.position - 1);
+                    ops.push(Op::Receive { flags: vec![(cell, tag)], data: vec![(cell, message)] });
+                }
+                if step.send {
+                    let (cell, message) = place(self, (rank + 1) % n, step.position);
+                    ops.push(Op::Store { cells: vec![cell], message, line: Some(tag), own: false });
+                }
+                all.push((step.wire, (0, line), ops));
+            }
+        }
+        self.groups(plan.wires, all)
+    }
+
+    /// What a step's part is, for a message's name.
+    fn which(part: &Part) -> usize {
+        match part {
+            Part::Lines { chunk, .. } => *chunk,
+            Part::Elements { first, .. } => *first as usize,
+        }
+    }
+
+    fn push(&mut self, call: usize, plan: &PushPlan, rank: usize, base: u32, own_rounds: u32) -> Vec<Group> {
+        let mut all = Vec::new();
+        for step in plan.steps(rank) {
+            let tag = protocol::tag(base, step.round);
+            // Under another rule the place is that of another tag.
+            let place = match self.scenario.rules.generations {
+                Generations::ByTag => tag,
+                Generations::One => 0,
+                Generations::ByRound => step.round,
+                Generations::ByMode => own_rounds + step.round,
+            };
+            match step.part {
+                Part::Lines { chunk, segment } => {
+                    let form = plan.layout.form;
+                    let data = segment.words.div_ceil(form.payload_words() as u32);
+                    let lines = if self.scenario.rules.every_round { segment.lines } else { data };
+                    for line in self.scenario.lines.clone().into_iter().filter(|line| *line < lines) {
+                        let ops = self.line(call, plan, rank, &step, line, (tag as u16, place));
+                        all.push((step.wire, (chunk, line), ops));
+                    }
+                }
+                Part::Elements { elements, .. } => {
+                    if elements == 0 && plan.mode == Mode::OneShot && !self.scenario.rules.every_round {
+                        continue;
+                    }
+                    let ops = match plan.mode {
+                        Mode::Direct => self.direct(call, plan, rank, &step, tag as u16),
+                        _ => self.bulk(call, plan, rank, &step, (tag as u16, place)),
+                    };
+                    all.push((step.wire, (0, 0), ops));
+                }
+            }
+        }
+        self.groups(plan.wires, all)
+    }
+
+    fn region(&self, region: Region) -> Region {
+        if self.scenario.rules.results_apart { region } else { Region::Input }
+    }
+
+    fn line(
+        &mut self,
+        call: usize,
+        plan: &PushPlan,
+        rank: usize,
+        step: &PushStep,
+        line: u32,
+        (tag, place): (u16, u32),
+    ) -> Vec<Op> {
+        let chunk = Self::which(&step.part);
+        let slot = |layer: &mut Self, region: Region, sender: usize, receiver: usize| {
+            let first = plan.segment_offset(layer.region(region), place, sender, step.wire, chunk);
+            let cell = layer.cell(Cell::Staging(receiver, first + line as usize * plan.layout.form.granule()));
+            let name = (call, step.round, 1 + region as u8, sender, chunk, line | step.wire << 16);
+            (cell, layer.message(name))
+        };
+        let store = |(cell, message): (u16, u16)| Op::Store { cells: vec![cell], message, line: Some(tag), own: false };
+        let receive =
+            |(cell, message): (u16, u16)| Op::Receive { flags: vec![(cell, tag)], data: vec![(cell, message)] };
+        let peers = (0..plan.n).filter(|peer| *peer != rank);
+        match step.phase {
+            Phase::Send => vec![store(slot(self, Region::Input, rank, step.peer))],
+            Phase::Reduce => {
+                let mut ops: Vec<Op> =
+                    peers.clone().map(|peer| receive(slot(self, Region::Input, peer, rank))).collect();
+                if plan.mode == Mode::Mesh {
+                    ops.extend(peers.map(|peer| store(slot(self, Region::Result, rank, peer))));
+                }
+                ops
+            }
+            Phase::Gather => vec![receive(slot(self, Region::Result, step.peer, rank))],
+        }
+    }
+
+    fn bulk(
+        &mut self,
+        call: usize,
+        plan: &PushPlan,
+        rank: usize,
+        step: &PushStep,
+        (tag, place): (u16, u32),
+    ) -> Vec<Op> {
+        let Part::Elements { first, elements } = step.part else { return Vec::new() };
+        let (flag_last, release) = (self.scenario.rules.flag_last, self.scenario.rules.release);
+        let slot = |layer: &mut Self, region: Region, sender: usize, receiver: usize| {
+            let at = layer.region(region);
+            let start = plan.bulk_offset(at, place, sender, step.wire);
+            let pieces = start / PIECE..(start + elements as usize).div_ceil(PIECE);
+            let pieces = if elements == 0 { 0..0 } else { pieces };
+            let cells: Vec<u16> = pieces.map(|piece| layer.cell(Cell::Staging(receiver, piece * PIECE))).collect();
+            let flag = plan.layout.bulk_flag(at, protocol::generation(place), sender, step.wire);
+            let flag = layer.cell(Cell::Staging(receiver, flag));
+            let name = (call, step.round, 3 + region as u8, sender, first as usize, step.wire);
+            (cells, flag, layer.message(name))
+        };
+        let store = |(cells, flag, message): (Vec<u16>, u16, u16)| {
+            let flag = Op::Flag { cell: flag, tag, release };
+            if cells.is_empty() {
+                return vec![flag];
+            }
+            let data = Op::Store { cells, message, line: None, own: false };
+            if flag_last { vec![data, flag] } else { vec![flag, data] }
+        };
+        let receive = |(cells, flag, message): (Vec<u16>, u16, u16)| Op::Receive {
+            flags: vec![(flag, tag)],
+            data: cells.into_iter().map(|cell| (cell, message)).collect(),
+        };
+        let peers = (0..plan.n).filter(|peer| *peer != rank);
+        match step.phase {
+            Phase::Send => store(slot(self, Region::Input, rank, step.peer)),
+            Phase::Reduce => {
+                let mut ops: Vec<Op> =
+                    peers.clone().map(|peer| receive(slot(self, Region::Input, peer, rank))).collect();
+                if plan.mode == Mode::Mesh {
+                    ops.extend(peers.flat_map(|peer| store(slot(self, Region::Result, rank, peer))));
+                }
+                ops
+            }
+            Phase::Gather => vec![receive(slot(self, Region::Result, step.peer, rank))],
+        }
+    }
+
+    fn share(&mut self, rank: usize, output: bool, owner: usize, wire: u32) -> u16 {
+        self.cell(Cell::Buffer(rank, output && !self.scenario.in_place, owner, wire))
+    }
+
+    fn direct(&mut self, call: usize, plan: &PushPlan, rank: usize, step: &PushStep, tag: u16) -> Vec<Op> {
+        let (n, wire) = (plan.n, step.wire);
+        let flag = |layer: &mut Self, which: DirectFlag, sender: usize, receiver: usize| {
+            layer.cell(Cell::Staging(receiver, plan.layout.direct_flag(which, sender, wire)))
+        };
+        let rules = self.scenario.rules;
+        let store = |cell| Op::Flag { cell, tag, release: rules.release };
+        let peers = (0..n).filter(|peer| *peer != rank);
+        match step.phase {
+            Phase::Send => vec![store(flag(self, DirectFlag::Ready, rank, step.peer))],
+            Phase::Reduce => {
+                let flags: Vec<_> =
+                    peers.clone().map(|peer| (flag(self, DirectFlag::Ready, peer, rank), tag)).collect();
+                let mut ops = Vec::new();
+                if rules.ready {
+                    ops.push(Op::Receive { flags, data: Vec::new() });
+                }
+                for of in 0..n {
+                    let (cell, message) =
+                        (self.share(of, false, rank, wire), self.message((call, 0, 5, of, rank, wire)));
+                    ops.push(Op::Receive { flags: Vec::new(), data: vec![(cell, message)] });
+                }
+                for of in 0..n {
+                    let (cell, message) =
+                        (self.share(of, true, rank, wire), self.message((call, 0, 6, of, rank, wire)));
+                    ops.push(Op::Store { cells: vec![cell], message, line: None, own: of == rank });
+                }
+                ops.extend(peers.map(|peer| store(flag(self, DirectFlag::Done, rank, peer))));
+                ops
+            }
+            Phase::Gather if !rules.done => Vec::new(),
+            Phase::Gather => {
+                let flags = vec![(flag(self, DirectFlag::Done, step.peer, rank), tag)];
+                vec![Op::Receive { flags, data: Vec::new() }]
+            }
+        }
+    }
+
+    /// The user's own work on the buffers of a direct call: writes the input before it, reads the output after it.
+    fn user(&mut self, call: usize, plan: &PushPlan, rank: usize, before: bool) -> Vec<Group> {
+        let shares: Vec<(usize, u32)> =
+            (0..plan.n).flat_map(|owner| (0..plan.wires).map(move |wire| (owner, wire))).collect();
+        let mut data = Vec::new();
+        let mut ops = Vec::new();
+        for (owner, wire) in shares {
+            let cell = self.share(rank, !before, owner, wire);
+            let message = self.message((call, 0, if before { 5 } else { 6 }, rank, owner, wire));
+            data.push((cell, message));
+            ops.push(Op::Store { cells: vec![cell], message, line: None, own: true });
+        }
+        let ops = if before { ops } else { vec![Op::Receive { flags: Vec::new(), data }] };
+        vec![Group { first: Vec::new(), strands: vec![ops] }]
+    }
+
+    /// Barrier, clearing, barrier.
+    fn wrap(&mut self, call: usize, rank: usize, wire: u32, number: u16) -> Vec<Op> {
+        let rules = self.scenario.rules;
+        let mut ops = Vec::new();
+        for barrier in 0..2 {
+            if rules.barriers[barrier] {
+                ops.extend(self.barrier(rank, wire, barrier, number));
+            }
+            if barrier == 0 {
+                let mine: Vec<u16> = self
+                    .cells
+                    .iter()
+                    .filter_map(|(cell, id)| match cell {
+                        Cell::Staging(of, offset) if *of == rank => {
+                            (self.clears(call, *offset) == Some(wire)).then_some(*id)
+                        }
+                        _ => None,
+                    })
+                    .collect();
+                let mut mine = mine;
+                mine.sort_unstable();
+                ops.push(Op::Clear(mine));
+            }
+        }
+        ops
+    }
+
+    fn barrier(&mut self, rank: usize, wire: u32, barrier: usize, number: u16) -> Vec<Op> {
+        let n = self.scenario.agreed.n;
+        let mut word = |rank: usize, lap: usize| self.cell(Cell::Barrier(rank, wire, barrier * 2 + lap));
+        let mut wait = |lap| Op::Receive { flags: vec![(word(rank, lap), number)], data: Vec::new() };
+        let waits = [wait(0), wait(1)];
+        let mut pass = |lap| Op::Flag { cell: word((rank + 1) % n, lap), tag: number, release: true };
+        let passes = [pass(0), pass(1)];
+        let ([wait0, wait1], [pass0, pass1]) = (waits, passes);
+        match rank {
+            0 => vec![pass0, wait0, pass1],
+            _ if rank + 1 < n => vec![wait0, pass0, wait1, pass1],
+            _ => vec![wait0, pass0, wait1],
+        }
+    }
+
+    /// The wire of the call that clears what lies at `offset`, if anything does: flags only.
+    fn clears(&self, call: usize, offset: usize) -> Option<u32> {
+        let (spec, layout) = (&self.scenario.calls[call], self.scenario.agreed.layout());
+        let last = spec.wires - 1;
+        let granule = layout.form.granule();
+        if offset >= layout.bulk_offset() && layout.bulk_bytes > 0 {
+            return None;
+        }
+        if offset >= layout.push_offset() && !self.scenario.rules.clears_all {
+            return None;
+        }
+        let wire = if offset < layout.push_offset() {
+            let part = layout.slot_tiles as usize / spec.wires as usize * layout.form.tile_bytes();
+            let slot = layout.slot_tiles as usize * layout.form.tile_bytes();
+            (spec.kind == Kind::Ring).then(|| (offset - STAGING_HEAD_BYTES) % slot / part)
+        } else if offset < layout.flags_offset() {
+            let part = layout.push_tiles as usize * layout.form.lines_per_tile() / spec.wires as usize;
+            let lines = matches!(spec.kind, Kind::Push(_, Transport::Lines(_)));
+            lines.then(|| (offset - layout.push_offset()) % layout.push_slot_bytes() / granule / part)
+        } else {
+            let wire = (offset - layout.flags_offset()) / FLAG_STRIDE % MAX_WIRES;
+            matches!(spec.kind, Kind::Push(_, Transport::Bulk)).then_some(wire)
+        };
+        Some(wire.map_or(last, |wire| (wire as u32).min(last)))
+    }
+}
