@@ -53,19 +53,19 @@ fn a_replay_allocates_nothing() {
         soft.take(list, &cells[3], &cells[2], regular, &[join]);
     }
     let executable = soft.instantiate(soft.end(list));
-    // Several under way at a time, as deep before as while it is counted.
-    let round = |number: u64| {
+    let round = |number: u64, deep: usize| {
         cells[0].store(number, Ordering::Relaxed);
-        for _ in 0..4 {
+        for _ in 0..deep {
             ok(soft.replay(list, executable, done, &[done]));
         }
         ok(soft.wait(done, NEVER));
         ok(soft.wait_list(list, NEVER));
         assert_eq!(read(&cells[3]), number);
     };
-    (0..100).for_each(round);
+    // Room comes with use, and how many replays overlap is a matter of luck: deeper before than while it is counted.
+    (0..100).for_each(|number| round(number, 16));
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    (100..600).for_each(round);
+    (100..600).for_each(|number| round(number, 4));
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     assert_eq!(allocations, 0, "allocations in 2,000 replays");
     // What is counted is counted: a capture allocates.
