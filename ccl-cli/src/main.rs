@@ -1,7 +1,9 @@
 //! `ccl`: measure and diagnose collectives on Intel GPUs.
 
+mod crew;
 mod doctor;
 mod perf;
+mod replay;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 /// Commands that are known by name and not there yet.
-const PLANNED: [&str; 3] = ["run", "replay", "trace"];
+const PLANNED: [&str; 2] = ["run", "trace"];
 
 #[derive(Parser)]
 #[command(
@@ -43,6 +45,12 @@ enum Command {
     /// Tell whether a captured corpus is whole and right
     #[command(after_help = verify::AFTER_HELP)]
     Verify(verify::Args),
+    /// Make a captured corpus's calls again and compare what comes out
+    #[command(after_help = replay::AFTER_HELP)]
+    Replay(replay::Args),
+    /// One rank of `ccl replay`, which starts it.
+    #[command(name = replay::RANK_COMMAND, hide = true)]
+    ReplayRank,
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -54,12 +62,14 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::main(&args),
         Command::DoctorProbe(args) => doctor::probe(&args),
         Command::Verify(args) => verify::main(&args),
+        Command::Replay(args) => replay::main(&args),
+        Command::ReplayRank => replay::rank(),
         Command::Other(words) => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             if PLANNED.contains(&name.as_str()) {
-                eprintln!("ccl: {name} is not there yet; there are: perf, doctor, verify");
+                eprintln!("ccl: {name} is not there yet; there are: perf, doctor, verify, replay");
             } else {
-                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor, verify");
+                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor, verify, replay");
             }
             ExitCode::from(USAGE)
         }

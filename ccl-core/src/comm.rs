@@ -49,6 +49,8 @@ pub struct Info {
     pub agreed: Agreed,
     /// Bytes of staging memory on this rank.
     pub staging_bytes: usize,
+    /// A name that is alike on all ranks, and like no other communicator's as far as chance goes.
+    pub name: u32,
 }
 
 struct Issue<E: Endpoint> {
@@ -87,7 +89,7 @@ impl<D: Device> Communicator<D> {
         on_fault: FaultHandler,
     ) -> Result<Communicator<D>> {
         mesh.set_deadline(config.connection_timeout);
-        let (endpoint, info, name) = match Self::meet(device, &mesh, config, start) {
+        let (endpoint, info) = match Self::meet(device, &mesh, config, start) {
             Ok(met) => met,
             Err(error) => {
                 mesh.abandon(&error);
@@ -96,7 +98,7 @@ impl<D: Device> Communicator<D> {
         };
         let (rank, n) = (mesh.rank(), mesh.world_size());
         let alarm = endpoint.alarm();
-        let label = format!("communicator {name:08x}, rank {rank} of {n}");
+        let label = format!("communicator {:08x}, rank {rank} of {n}", info.name);
         let options = WatchOptions { timeout: config.timeout, label, on_fault };
         let watch = Watch::start(mesh, alarm.clone(), options)?;
         let health = Arc::new(Health::new(watch.status().clone(), alarm));
@@ -174,7 +176,7 @@ impl<D: Device> Communicator<D> {
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
         let staging_bytes = agreed.layout().bytes();
-        Ok((endpoint, Info { place, agreed, staging_bytes }, hellos[0].name))
+        Ok((endpoint, Info { place, agreed, staging_bytes, name: hellos[0].name }))
     }
 
     /// This rank.
@@ -210,6 +212,13 @@ impl<D: Device> Communicator<D> {
     /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.
     pub fn abort(&self, why: &str) {
         self.shared.watch.fail(Error::Aborted(why.into()));
+    }
+
+    /// The plan of a call, if it is one: refuses what [`Self::all_reduce`] refuses before it looks at the stream.
+    pub fn check(&self, request: &Request, io: Io) -> Result<Plan> {
+        self.shared.health.check()?;
+        check_buffers(request, io)?;
+        self.plan(request)
     }
 
     /// Appends an all-reduce to `stream` and returns. It runs in the stream's order and that of `edges`.
@@ -248,8 +257,8 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// An endpoint, what came of the meeting, and the communicator's name in messages.
-type Met<D> = (<D as Device>::Endpoint, Info, u32);
+/// An endpoint, and what came of the meeting.
+type Met<D> = (<D as Device>::Endpoint, Info);
 
 static PROCESS: OnceLock<u64> = OnceLock::new();
 

@@ -163,6 +163,10 @@ pub struct Config {
     pub events: EventChoice,
     /// `CCLX_CHECK`
     pub check: Check,
+    /// `CCLX_CAPTURE`
+    pub capture: Option<PathBuf>,
+    /// `CCLX_CAPTURE_LIMIT` in MiB
+    pub capture_limit: u32,
     /// `CCL_ALLREDUCE`
     pub allreduce: Algorithm,
     /// `CCLX_TRANSPORT`
@@ -205,6 +209,8 @@ impl Default for Config {
             granule: 0,
             events: EventChoice::Auto,
             check: Check::Off,
+            capture: None,
+            capture_limit: 1024,
             allreduce: Algorithm::Auto,
             transport: TransportChoice::Auto,
             p2p_access: true,
@@ -386,6 +392,22 @@ pub const VARIABLES: &[Variable] = &[
         kind: Kind::Word { accepted: Check::WORDS, absent: &["result"] },
         set: |c, text| put(&mut c.check, Check::from_word(text)),
         show: |c| Some(c.check.to_string()),
+    },
+    Variable {
+        name: "CCLX_CAPTURE",
+        help: "Folder that the inputs and outputs of eager calls are saved in, for `ccl verify`; each call then waits.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.capture, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.capture.as_ref().map(|path| path.display().to_string()),
+    },
+    Variable {
+        name: "CCLX_CAPTURE_LIMIT",
+        help: "MiB that a communicator's calls may take there on each rank; what comes later is not saved.",
+        alike: false,
+        kind: Kind::Number { least: 1, most: u32::MAX },
+        set: |c, text| put(&mut c.capture_limit, number(text)),
+        show: |c| Some(c.capture_limit.to_string()),
     },
     Variable {
         name: "CCL_ALLREDUCE",

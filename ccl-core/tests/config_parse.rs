@@ -22,6 +22,8 @@ fn every_variable_reaches_its_own_field_and_comes_back() {
         ("CCLX_MAX_WIRES", "3"),
         ("CCLX_GRANULE", "16"),
         ("CCLX_EVENTS", "regular"),
+        ("CCLX_CAPTURE", "a/folder"),
+        ("CCLX_CAPTURE_LIMIT", "3"),
         ("CCL_ALLREDUCE", "mesh"),
         ("CCLX_TRANSPORT", "lines"),
         ("CCL_TOPO_P2P_ACCESS", "0"),

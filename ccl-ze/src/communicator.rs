@@ -10,6 +10,7 @@ use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
 use crate::kernel::KernelFacts;
 use crate::list::CommandList;
+use crate::saving::Saving;
 use crate::stream::Stream;
 use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::comm::{self, FaultHandler, StartState};
@@ -82,6 +83,9 @@ impl Builder {
 
     fn open(&self, rank: usize) -> Result<ZeDevice> {
         self.config.check()?;
+        if let Some(directory) = &self.config.capture {
+            Saving::check(directory)?;
+        }
         static TOLD: Once = Once::new();
         if !self.config.ignored().is_empty() {
             TOLD.call_once(|| {
@@ -96,7 +100,8 @@ impl Builder {
         let on_fault = self.on_fault.unwrap_or_else(|| default_handler(&self.config, mesh.rank(), mesh.world_size()));
         let gpu = device.gpu.clone();
         let core = comm::Communicator::init(&device, mesh, &self.config, &self.start, on_fault)?;
-        Ok(Communicator { core, gpu, config: self.config })
+        let saving = Saving::start(&core, &gpu, &self.config, self.start.hooks)?.map(Arc::new);
+        Ok(Communicator { core, gpu, config: self.config, saving })
     }
 }
 
@@ -127,6 +132,8 @@ pub struct Communicator {
     core: comm::Communicator<ZeDevice>,
     gpu: Arc<Gpu>,
     config: Config,
+    /// With `CCLX_CAPTURE`.
+    saving: Option<Arc<Saving>>,
 }
 
 /// What orders a call besides its stream. Events may be regular or counter-based, ours or the caller's, also such as were
@@ -336,9 +343,16 @@ impl Communicator {
         if self.config.check != Check::Off {
             check::buffers(&self.gpu, request, send, recv)?;
         }
-        let CallOptions { after, signal } = options;
-        // SAFETY: passed on to the caller.
-        unsafe { self.core.all_reduce(request, Io { send, recv }, stream, Edges { after, signal }) }
-            .map(Completion::of_call)
+        let io = Io { send, recv };
+        let submit = |after: &[ze_event_handle_t]| {
+            let edges = Edges { after, signal: options.signal };
+            // SAFETY: passed on to the caller.
+            unsafe { self.core.all_reduce(request, io, stream, edges) }.map(Completion::of_call)
+        };
+        match &self.saving {
+            None => submit(options.after),
+            // SAFETY: as above.
+            Some(saving) => unsafe { saving.around(&self.core, request, io, stream, options, submit) },
+        }
     }
 }

@@ -44,6 +44,7 @@ mod memory;
 mod module;
 mod recording;
 mod replay;
+mod saving;
 mod stream;
 #[cfg(feature = "soft")]
 #[doc(hidden)]

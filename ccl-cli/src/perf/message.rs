@@ -5,12 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The first line to a rank.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Job {
-    pub(super) rank: usize,
-    pub(super) ranks: usize,
-    /// The process that started it.
-    pub(super) parent: i32,
-    /// The unique id, in hexadecimal.
-    pub(super) id: String,
     pub(super) dtype: String,
     pub(super) op: String,
     /// Elements of the largest message.
@@ -36,14 +30,10 @@ pub(super) enum Reply {
     Ready(Ready),
     /// To [`Command::Prepare`].
     Prepared,
-    /// At times, that it is still at it.
-    Busy,
     /// To [`Command::Time`].
     Timed(Timing),
     /// To [`Command::Check`].
     Checked { wrong: u64, first: Option<String> },
-    /// Instead of an answer; its last word.
-    Failed { timed_out: bool, error: String },
 }
 
 /// What a rank's communicator turned out to be.
@@ -100,28 +90,6 @@ impl Timing {
     }
 }
 
-/// Bytes as text.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // A string takes all that is written to it.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The `N` bytes that a text stands for.
-pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,14 +104,5 @@ mod tests {
         let slowest = Timing::slowest([timing, Timing { min_us: 2.0, ..one }]);
         assert_eq!(slowest, Some(Timing { median_us: 50.0, p99_us: 99.0, min_us: 2.0, ze_calls_per_op: 3.0 }));
         assert_eq!(Timing::slowest([]), None);
-    }
-
-    #[test]
-    fn hexadecimal_there_and_back() {
-        let bytes = [0, 9, 0xAB, 0xFF];
-        assert_eq!(hex(&bytes), "0009abff");
-        assert_eq!(unhex("0009abff"), Some(bytes));
-        assert_eq!(unhex::<4>("0009abf"), None);
-        assert_eq!(unhex::<4>("0009abfg"), None);
     }
 }

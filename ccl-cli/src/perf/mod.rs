@@ -1,6 +1,5 @@
 //! `ccl perf`: times a collective between rank processes that it starts, and checks what they computed.
 
-mod crew;
 mod data;
 mod message;
 mod options;
@@ -11,8 +10,8 @@ mod sizes;
 pub(crate) use options::{AFTER_HELP, Args};
 pub(crate) use rank::rank;
 
+use crate::crew::{Crew, Failure, Seat};
 use ccl_core::bootstrap::{RootOptions, UniqueId};
-use crew::{Crew, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use message::{Command, Job, Ready, Reply, Timing};
 use options::Options;
@@ -139,27 +138,17 @@ fn print(text: &str) -> Result<(), Stop> {
 }
 
 /// Starts the ranks and waits until all are ready.
-fn start(options: &Options) -> Result<(Crew, Vec<Ready>), Stop> {
+fn start(options: &Options) -> Result<(Crew<Reply>, Vec<Ready>), Stop> {
     // This process, which is no rank, serves the rendezvous.
     let limit = options.config.connection_timeout;
     let root = RootOptions { idle_limit: limit, join_limit: limit, ..Default::default() };
     let id = UniqueId::create(root).map_err(Stop::not_started)?;
-    let (Some(&max_count), parent) = (options.counts.iter().max(), nix::unistd::getpid().as_raw()) else {
-        return Err(Stop::usage("no sizes"));
-    };
-    let job = |rank| Job {
-        rank,
-        ranks: options.ranks,
-        parent,
-        id: message::hex(id.as_bytes()),
-        dtype: options.dtype.to_string(),
-        op: options.op.to_string(),
-        max_count,
-        corrupt: options.corrupt,
-    };
-    let jobs: Vec<Job> = (0..options.ranks).map(job).collect();
+    let Some(&max_count) = options.counts.iter().max() else { return Err(Stop::usage("no sizes")) };
+    let job =
+        || Job { dtype: options.dtype.to_string(), op: options.op.to_string(), max_count, corrupt: options.corrupt };
+    let jobs = Seat::all(options.ranks, &id).map(|seat| (seat, job())).collect();
     let silence = options.config.timeout.max(limit) + PATIENCE;
-    let mut crew = Crew::start(&jobs, &options.variables, silence).map_err(Stop::not_started)?;
+    let mut crew = Crew::start(RANK_COMMAND, jobs, &options.variables, silence).map_err(Stop::not_started)?;
     let replies = crew.gather(&mut || {}).map_err(Stop::not_started)?;
     let ready: Vec<Ready> = replies
         .into_iter()
@@ -173,7 +162,7 @@ fn start(options: &Options) -> Result<(Crew, Vec<Ready>), Stop> {
 
 /// Measures one message size, in place or not.
 fn measure(
-    crew: &mut Crew,
+    crew: &mut Crew<Reply>,
     options: &Options,
     count: u64,
     in_place: bool,
@@ -217,7 +206,7 @@ fn measure(
 }
 
 /// Times of the slowest rank.
-fn time(crew: &mut Crew, calls: u32, busy: &mut dyn FnMut()) -> Result<Timing, Failure> {
+fn time(crew: &mut Crew<Reply>, calls: u32, busy: &mut dyn FnMut()) -> Result<Timing, Failure> {
     let replies = crew.ask(Command::Time { calls }, busy)?;
     let times =
         replies.into_iter().filter_map(|reply| if let Reply::Timed(timing) = reply { Some(timing) } else { None });
@@ -225,7 +214,7 @@ fn time(crew: &mut Crew, calls: u32, busy: &mut dyn FnMut()) -> Result<Timing, F
 }
 
 /// Wrong elements on all ranks; the first of each rank is shown.
-fn check(crew: &mut Crew, count: u64, in_place: bool, busy: &mut dyn FnMut()) -> Result<u64, Failure> {
+fn check(crew: &mut Crew<Reply>, count: u64, in_place: bool, busy: &mut dyn FnMut()) -> Result<u64, Failure> {
     let mut wrong = 0u64;
     for (rank, reply) in crew.ask(Command::Check, busy)?.into_iter().enumerate() {
         let Reply::Checked { wrong: here, first } = reply else {

@@ -1,14 +1,11 @@
 //! One rank process: does what `ccl perf` tells it, and says what came of it.
 
 use super::data::{self, Finding, POISON, Value};
-use super::message::{self, Command, Job, Ready, Reply, Timing};
-use ccl_core::bootstrap::UniqueId;
+use super::message::{Command, Job, Ready, Reply, Timing};
+use crate::crew::{Seat, member};
 use ccl_core::config::Config;
 use ccl_core::{DataType, Error, ReduceOp, Result};
 use ccl_ze::{Buffer, Communicator, Completion, Stream};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,47 +23,28 @@ const BUSY_EVERY: Duration = Duration::from_millis(500);
 
 /// The whole life of a rank process.
 pub(crate) fn rank() -> ExitCode {
-    // The parent may die without a chance to end its ranks.
-    let guarded = set_pdeathsig(Signal::SIGKILL).map_err(|errno| Error::system("prctl(PR_SET_PDEATHSIG)", errno));
-    match guarded.and_then(|()| serve()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let timed_out = matches!(error, Error::Timeout { .. });
-            // If this can't be said, the parent sees the end of the process.
-            let _ = say(&Reply::Failed { timed_out, error: error.to_string() });
-            ExitCode::FAILURE
+    member::serve(|seat, job: Job| {
+        let config = Config::from_env()?;
+        ccl_ze::log::install(&config)?;
+        let dtype: DataType = job.dtype.parse().map_err(Error::InvalidArgument)?;
+        match dtype {
+            DataType::Float32 => measure::<f32>(&seat, &job, config),
+            DataType::Float16 => measure::<half::f16>(&seat, &job, config),
+            DataType::Bfloat16 => measure::<half::bf16>(&seat, &job, config),
+            other => Err(Error::NotImplemented(format!("test data of {other}"))),
         }
-    }
+    })
 }
 
-fn serve() -> Result<()> {
-    let Some(job) = next::<Job>()? else { return Ok(()) };
-    // It may have died before the first line of `rank`.
-    if nix::unistd::getppid().as_raw() != job.parent {
-        return Err(Error::InvalidUsage("this is a rank of `ccl perf`, which starts it".into()));
-    }
-    let config = Config::from_env()?;
-    ccl_ze::log::install(&config)?;
-    let dtype: DataType = job.dtype.parse().map_err(Error::InvalidArgument)?;
-    match dtype {
-        DataType::Float32 => measure::<f32>(&job, config),
-        DataType::Float16 => measure::<half::f16>(&job, config),
-        DataType::Bfloat16 => measure::<half::bf16>(&job, config),
-        other => Err(Error::NotImplemented(format!("test data of {other}"))),
-    }
-}
-
-fn measure<T: Value>(job: &Job, config: Config) -> Result<()> {
-    let id = message::unhex(&job.id).map(UniqueId::from_bytes);
-    let id = id.ok_or_else(|| Error::InvalidArgument("the unique id in the job is damaged".into()))?;
+fn measure<T: Value>(seat: &Seat, job: &Job, config: Config) -> Result<()> {
     let op: ReduceOp = job.op.parse().map_err(Error::InvalidArgument)?;
     let begun = Instant::now();
-    let comm = Communicator::builder_with(config).init(&id, job.rank, job.ranks)?;
+    let comm = Communicator::builder_with(config).init(&seat.id()?, seat.rank, seat.ranks)?;
     let init_ms = begun.elapsed().as_secs_f64() * 1e3;
     let plan = comm.plan(&comm.request(job.max_count, T::DATATYPE, op))?;
     let mut bench = Bench::<T>::new(comm, op, job)?;
     let is = bench.comm.describe();
-    say(&Reply::Ready(Ready {
+    member::say(Reply::Ready(Ready {
         driver: is.driver,
         device: is.device,
         device_index: is.device_index,
@@ -83,22 +61,6 @@ fn measure<T: Value>(job: &Job, config: Config) -> Result<()> {
         std::mem::forget(bench);
     }
     done
-}
-
-fn next<M: serde::de::DeserializeOwned>() -> Result<Option<M>> {
-    let mut line = String::new();
-    match std::io::stdin().lock().read_line(&mut line) {
-        Ok(0) => Ok(None),
-        Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| Error::system("a line from ccl perf", error)),
-        Err(error) => Err(Error::system("reading from ccl perf", error)),
-    }
-}
-
-fn say(reply: &Reply) -> Result<()> {
-    let mut line = serde_json::to_vec(reply).map_err(|error| Error::Internal(error.to_string()))?;
-    line.push(b'\n');
-    let mut out = std::io::stdout().lock();
-    out.write_all(&line).and_then(|()| out.flush()).map_err(|error| Error::system("writing to ccl perf", error))
 }
 
 /// A place for messages with guards on either side.
@@ -147,7 +109,7 @@ impl<T: Value> Bench<T> {
             meeting,
             images: Vec::new(),
             op,
-            corrupt: job.corrupt && job.rank + 1 == job.ranks,
+            corrupt: job.corrupt && comm.rank() + 1 == comm.world_size(),
             count: 0,
             in_place: false,
             round: 0,
@@ -157,13 +119,13 @@ impl<T: Value> Bench<T> {
 
     /// Does what it is told until the input ends.
     fn obey(&mut self) -> Result<()> {
-        while let Some(command) = next::<Command>()? {
+        while let Some(command) = member::next::<Command>()? {
             let reply = match command {
                 Command::Prepare { count, in_place } => self.prepare(count, in_place).map(|()| Reply::Prepared),
                 Command::Time { calls } => self.time(calls).map(Reply::Timed),
                 Command::Check => self.check().map(|Finding { wrong, first }| Reply::Checked { wrong, first }),
             }?;
-            say(&reply)?;
+            member::say(reply)?;
         }
         Ok(())
     }
@@ -231,7 +193,7 @@ impl<T: Value> Bench<T> {
             samples.push((now - begun).as_nanos() as u64);
             begun = now;
             if now - said > BUSY_EVERY {
-                say(&Reply::Busy)?;
+                member::busy()?;
                 begun = Instant::now();
                 said = begun;
             }
@@ -247,7 +209,7 @@ impl<T: Value> Bench<T> {
         // The last image is for the input as the calls left it.
         self.make_room(2 * calls + 1)?;
         let rounds: Vec<u32> = (0..calls).map(|call| self.write_image(call)).collect();
-        say(&Reply::Busy)?;
+        member::busy()?;
 
         let mut completions = Vec::with_capacity(calls);
         for call in 0..calls {
@@ -269,7 +231,7 @@ impl<T: Value> Bench<T> {
         }
         completions.iter().try_for_each(Completion::wait)?;
         self.stream.synchronize()?;
-        say(&Reply::Busy)?;
+        member::busy()?;
 
         let guard = Place::<T>::GUARD;
         if self.corrupt && self.count > 0 {

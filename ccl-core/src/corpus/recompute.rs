@@ -1,5 +1,7 @@
 //! The results that a call must have, from its captured inputs. What can't be computed here is no pass.
 
+use std::borrow::Cow;
+
 use half::{bf16, f16};
 
 use super::event::{AllReduce, ElementType, Event, Kind, Mhc, Op, Role};
@@ -29,28 +31,37 @@ pub fn recompute(events: &[&Event], tensors: &[&Loaded]) -> Recomputed {
 }
 
 fn all_reduce(events: &[&Event], tensors: &[&Loaded]) -> Result<Vec<u8>, String> {
-    let mut messages = Vec::with_capacity(events.len());
-    let mut call = None;
+    let (mut calls, mut inputs) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     for (event, loaded) in events.iter().zip(tensors) {
-        let (Kind::AllReduce(own), Some(input)) = (&event.call, loaded.tensor(event, Role::Input, "input")) else {
+        let (Kind::AllReduce(call), Some(input)) = (&event.call, loaded.tensor(event, Role::Input, "input")) else {
             return Err("no input of an all_reduce".into());
         };
-        messages.push(match own.op {
-            // Each rank has a factor of its own, so its share is multiplied here.
-            Op::Premulsum(factor) => multiplied(input, own.dtype, factor).into(),
-            _ => std::borrow::Cow::Borrowed(input),
-        });
-        call.get_or_insert(own);
+        calls.push(call);
+        inputs.push(input);
     }
-    let call: &AllReduce = call.ok_or("no ranks")?;
-    let geometry =
-        Geometry::new(events.len(), call.count, call.period, call.dtype.size()).map_err(|e| e.to_string())?;
+    reduce(&calls, &inputs)
+}
+
+/// What every rank must get from one all-reduce: each rank's call, which differ in the factor at most, and its input.
+pub fn reduce(calls: &[&AllReduce], inputs: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let call = *calls.first().ok_or("no ranks")?;
+    let geometry = Geometry::new(calls.len(), call.count, call.period, call.dtype.size()).map_err(|e| e.to_string())?;
+    let message = call.count as usize * call.dtype.size();
+    if calls.len() != inputs.len() || inputs.iter().any(|input| input.len() != message) {
+        return Err("inputs of another size than the call".into());
+    }
+    // Each rank has a factor of its own, so the messages are multiplied here.
+    let shares = calls.iter().zip(inputs).map(|(call, input)| match call.op {
+        Op::Premulsum(factor) => Cow::Owned(multiplied(input, call.dtype, factor)),
+        _ => Cow::Borrowed(*input),
+    });
+    let shares: Vec<Cow<'_, [u8]>> = shares.collect();
     let op = match call.op {
         Op::Premulsum(_) => ReduceOp::Sum,
         op => op.reduce_op(call.dtype),
     };
-    let inputs: Vec<&[u8]> = messages.iter().map(|message| &**message).collect();
-    Ok(reference::all_reduce(&inputs, call.dtype, op, call.order, &geometry))
+    let shares: Vec<&[u8]> = shares.iter().map(|share| &**share).collect();
+    Ok(reference::all_reduce(&shares, call.dtype, op, call.order, &geometry))
 }
 
 fn multiplied(message: &[u8], dtype: DataType, factor: u64) -> Vec<u8> {

@@ -1,8 +1,11 @@
 //! The rank processes: started together, asked together, ended together.
 
-use super::message::{Command, Job, Reply};
+pub(crate) mod member;
+
+use ccl_core::bootstrap::UniqueId;
 use nix::sys::signal::Signal;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -16,13 +19,56 @@ const AFTERMATH: Duration = Duration::from_millis(500);
 /// How long the ranks have to end once there is nothing more to do.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// Where a rank belongs.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Seat {
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// The process that started it.
+    parent: i32,
+    /// The unique id, in hexadecimal.
+    id: String,
+}
+
+impl Seat {
+    /// Those of a whole group.
+    pub(crate) fn all(ranks: usize, id: &UniqueId) -> impl Iterator<Item = Seat> {
+        let (parent, id) = (nix::unistd::getpid().as_raw(), hex(id.as_bytes()));
+        (0..ranks).map(move |rank| Seat { rank, ranks, parent, id: id.clone() })
+    }
+
+    /// The group's id.
+    pub(crate) fn id(&self) -> ccl_core::Result<UniqueId> {
+        let damaged = || ccl_core::Error::InvalidArgument("the unique id in the job is damaged".into());
+        unhex(&self.id).map(UniqueId::from_bytes).ok_or_else(damaged)
+    }
+}
+
+/// The first line to a rank.
+#[derive(Serialize, Deserialize)]
+struct Post<J> {
+    seat: Seat,
+    job: J,
+}
+
+/// A line of a rank.
+#[derive(Serialize, Deserialize)]
+enum Said<A> {
+    /// What was asked for.
+    Answer(A),
+    /// At times, that it is still at it.
+    Busy,
+    /// Instead of an answer; its last word.
+    Failed { timed_out: bool, error: String },
+}
+
 /// What ended a run.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     /// One line for each rank that has something to say.
     lines: Vec<String>,
     /// Whether somebody waited too long.
-    pub(super) timed_out: bool,
+    pub(crate) timed_out: bool,
 }
 
 impl fmt::Display for Failure {
@@ -32,7 +78,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    pub(super) fn of(what: impl fmt::Display) -> Self {
+    pub(crate) fn of(what: impl fmt::Display) -> Self {
         Self { lines: vec![what.to_string()], timed_out: false }
     }
 }
@@ -48,45 +94,49 @@ struct Member {
     heard: Instant,
 }
 
-enum Heard {
-    Reply(Reply),
+enum Heard<A> {
+    Said(Said<A>),
     /// Some library's output.
     Noise(String),
     Closed,
 }
 
-pub(super) struct Crew {
+/// The ranks of a group, whose answers are `A`.
+pub(crate) struct Crew<A> {
     members: Vec<Member>,
-    heard: Receiver<(usize, Heard)>,
+    heard: Receiver<(usize, Heard<A>)>,
     /// A rank that says nothing for so long is given up.
     silence: Duration,
 }
 
-impl Crew {
-    /// Starts a process for each job. To be called from the main thread: its end ends the ranks.
-    pub(super) fn start(
-        jobs: &[Job],
+impl<A: DeserializeOwned + Send + 'static> Crew<A> {
+    /// Starts a process for each job, as `ccl` with the hidden command. To be called from the main thread: its end ends
+    /// the ranks.
+    pub(crate) fn start<J: Serialize>(
+        command: &str,
+        jobs: Vec<(Seat, J)>,
         variables: &[(&'static str, String)],
         silence: Duration,
-    ) -> Result<Crew, Failure> {
+    ) -> Result<Crew<A>, Failure> {
         let program = std::env::current_exe().map_err(|error| Failure::of(format!("the path of ccl: {error}")))?;
         let (sender, heard) = channel();
         let mut crew = Crew { members: Vec::with_capacity(jobs.len()), heard, silence };
-        for job in jobs {
+        for (seat, _) in &jobs {
+            let rank = seat.rank;
             let child = std::process::Command::new(&program)
-                .arg(super::RANK_COMMAND)
+                .arg(command)
                 .envs(variables.iter().map(|(name, value)| (name, value)))
-                .env("LOCAL_RANK", job.rank.to_string())
-                .env("LOCAL_WORLD_SIZE", job.ranks.to_string())
+                .env("LOCAL_RANK", rank.to_string())
+                .env("LOCAL_WORLD_SIZE", seat.ranks.to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn();
             let mut child =
-                child.map_err(|error| Failure::of(format!("rank {}: {}: {error}", job.rank, program.display())))?;
+                child.map_err(|error| Failure::of(format!("rank {rank}: {}: {error}", program.display())))?;
             let (input, output) = (child.stdin.take(), child.stdout.take());
             crew.members.push(Member { child, input, failed: None, closed: false, heard: Instant::now() });
             if let Some(output) = output {
-                let (rank, sender) = (job.rank, sender.clone());
+                let sender = sender.clone();
                 std::thread::Builder::new()
                     .name(format!("rank {rank}"))
                     .spawn(move || listen(rank, output, &sender))
@@ -94,18 +144,18 @@ impl Crew {
             }
         }
         for (member, job) in crew.members.iter_mut().zip(jobs) {
-            member.tell(job);
+            member.tell(&Post { seat: job.0, job: job.1 });
         }
         Ok(crew)
     }
 
     /// Process ids by rank.
-    pub(super) fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         self.members.iter().map(|member| member.child.id()).collect()
     }
 
     /// Gives all ranks a command and gathers their answers, in the order of ranks.
-    pub(super) fn ask(&mut self, command: Command, busy: &mut dyn FnMut()) -> Result<Vec<Reply>, Failure> {
+    pub(crate) fn ask(&mut self, command: impl Serialize, busy: &mut dyn FnMut()) -> Result<Vec<A>, Failure> {
         for member in &mut self.members {
             member.tell(&command);
         }
@@ -113,23 +163,23 @@ impl Crew {
     }
 
     /// One answer of each rank; `busy` is called now and then while they are awaited.
-    pub(super) fn gather(&mut self, busy: &mut dyn FnMut()) -> Result<Vec<Reply>, Failure> {
-        let mut replies: Vec<Option<Reply>> = self.members.iter().map(|_| None).collect();
+    pub(crate) fn gather(&mut self, busy: &mut dyn FnMut()) -> Result<Vec<A>, Failure> {
+        let mut replies: Vec<Option<A>> = self.members.iter().map(|_| None).collect();
         let now = Instant::now();
         self.members.iter_mut().for_each(|member| member.heard = now);
         while replies.iter().any(Option::is_none) {
             let waited_for = || self.members.iter().zip(&replies).filter(|(_, reply)| reply.is_none());
             let since = waited_for().map(|(member, _)| member.heard.elapsed()).max().unwrap_or_default();
             match self.heard.recv_timeout(self.silence.saturating_sub(since)) {
-                Ok((rank, Heard::Reply(Reply::Busy))) => {
+                Ok((rank, Heard::Said(Said::Busy))) => {
                     self.members[rank].heard = Instant::now();
                     busy();
                 }
                 Ok((_, Heard::Noise(line))) => eprintln!("{line}"),
-                Ok((rank, heard @ (Heard::Reply(Reply::Failed { .. }) | Heard::Closed))) => {
+                Ok((rank, heard @ (Heard::Said(Said::Failed { .. }) | Heard::Closed))) => {
                     return Err(self.post_mortem(rank, heard));
                 }
-                Ok((rank, Heard::Reply(reply))) => replies[rank] = Some(reply),
+                Ok((rank, Heard::Said(Said::Answer(answer)))) => replies[rank] = Some(answer),
                 // Each listener says that it ends.
                 Err(RecvTimeoutError::Disconnected) => return Err(Failure::of("the ranks are gone")),
                 Err(RecvTimeoutError::Timeout) => {
@@ -144,20 +194,20 @@ impl Crew {
     }
 
     /// After the first failure: gathers what others have to say, ends all, and tells who met what end.
-    fn post_mortem(&mut self, rank: usize, heard: Heard) -> Failure {
+    fn post_mortem(&mut self, rank: usize, heard: Heard<A>) -> Failure {
         let mut timed_out = false;
         let mut next = Some((rank, heard));
         let until = Instant::now() + AFTERMATH;
         while let Some((rank, heard)) = next {
             let member = &mut self.members[rank];
             match heard {
-                Heard::Reply(Reply::Failed { timed_out: waited, error }) => {
+                Heard::Said(Said::Failed { timed_out: waited, error }) => {
                     timed_out |= waited;
                     member.failed.get_or_insert(error);
                 }
                 Heard::Closed => member.closed = true,
                 Heard::Noise(line) => eprintln!("{line}"),
-                Heard::Reply(_) => {}
+                Heard::Said(_) => {}
             }
             next = self.heard.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         }
@@ -177,7 +227,7 @@ impl Crew {
     }
 
     /// Lets the ranks end. How they do is part of the result.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
         for member in &mut self.members {
             member.input = None;
         }
@@ -193,7 +243,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl<A> Drop for Crew<A> {
     fn drop(&mut self) {
         for member in &mut self.members {
             member.end(Duration::ZERO);
@@ -245,11 +295,11 @@ fn describe(status: Option<ExitStatus>) -> String {
 }
 
 /// Passes on what a rank says.
-fn listen(rank: usize, output: ChildStdout, to: &Sender<(usize, Heard)>) {
+fn listen<A: DeserializeOwned>(rank: usize, output: ChildStdout, to: &Sender<(usize, Heard<A>)>) {
     for line in BufReader::new(output).split(b'\n') {
         let Ok(line) = line else { break };
         let heard = match serde_json::from_slice(&line) {
-            Ok(reply) => Heard::Reply(reply),
+            Ok(said) => Heard::Said(said),
             Err(_) => Heard::Noise(format!("rank {rank}: {}", String::from_utf8_lossy(&line))),
         };
         if to.send((rank, heard)).is_err() {
@@ -260,13 +310,35 @@ fn listen(rank: usize, output: ChildStdout, to: &Sender<(usize, Heard)>) {
     let _ = to.send((rank, Heard::Closed));
 }
 
+/// Bytes as text.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // A string takes all that is written to it.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The `N` bytes that a text stands for.
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
 
     /// A crew of shell scripts.
-    fn crew(scripts: &[&str], silence: Duration) -> Crew {
+    fn crew(scripts: &[&str], silence: Duration) -> Crew<u32> {
         let (sender, heard) = channel();
         let members = scripts.iter().enumerate().map(|(rank, script)| {
             let mut child = std::process::Command::new("sh")
@@ -283,15 +355,15 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(20);
-    const ANSWERS: &str = r#"while read line; do echo '"Busy"'; echo '"Prepared"'; done"#;
+    const ANSWERS: &str = r#"while read line; do echo '"Busy"'; echo '{"Answer":7}'; done"#;
 
     #[test]
     fn all_are_asked_and_all_answer() {
         let mut crew = crew(&[ANSWERS, ANSWERS], LONG);
         let mut busy = 0;
         for _ in 0..3 {
-            let replies = crew.ask(Command::Check, &mut || busy += 1).unwrap();
-            assert!(matches!(replies[..], [Reply::Prepared, Reply::Prepared]));
+            let replies = crew.ask("a question", &mut || busy += 1).unwrap();
+            assert_eq!(replies, [7, 7]);
         }
         assert!(busy >= 3);
         crew.finish().unwrap();
@@ -302,7 +374,7 @@ mod tests {
         let failed = r#"echo '{"Failed":{"timed_out":true,"error":"too late"}}'"#;
         let mut crew = crew(&["exec sleep 100", failed, "read line; kill -9 $$", "exec sleep 100"], LONG);
         let pids = crew.pids();
-        let failure = crew.ask(Command::Check, &mut || {}).err().unwrap();
+        let failure = crew.ask("a question", &mut || {}).err().unwrap();
         assert!(failure.timed_out);
         let text = failure.to_string();
         assert_eq!(text, "rank 2 was ended by signal 9 (SIGKILL)\nrank 1: too late");
@@ -314,7 +386,7 @@ mod tests {
     #[test]
     fn a_silent_rank_is_given_up() {
         let mut crew = crew(&[ANSWERS, "exec sleep 100"], Duration::from_millis(300));
-        let failure = crew.ask(Command::Check, &mut || {}).err().unwrap();
+        let failure = crew.ask("a question", &mut || {}).err().unwrap();
         assert!(failure.timed_out);
         assert_eq!(failure.to_string(), "rank 1 said nothing for 300ms");
     }
@@ -323,5 +395,14 @@ mod tests {
     fn a_bad_end_is_part_of_the_result() {
         let failure = crew(&["read line; exit 3", ANSWERS], LONG).finish().err().unwrap();
         assert_eq!(failure.to_string(), "rank 0, after all was done, ended with status 3");
+    }
+
+    #[test]
+    fn hexadecimal_there_and_back() {
+        let bytes = [0, 9, 0xAB, 0xFF];
+        assert_eq!(hex(&bytes), "0009abff");
+        assert_eq!(unhex("0009abff"), Some(bytes));
+        assert_eq!(unhex::<4>("0009abf"), None);
+        assert_eq!(unhex::<4>("0009abfg"), None);
     }
 }
