@@ -96,10 +96,11 @@ impl Saving {
         }
         let bytes = request.count as usize * request.dtype.size();
         let late = hooks::on(self.hooks, hooks::SAVE_INPUT_LATE);
-        // SAFETY: passed on to the caller.
-        let mut input = match late {
-            true => Some(Vec::new()),
-            false => unsafe { self.read(&mut state, stream, io.send, bytes, after)? },
+        let mut input = if late {
+            Some(Vec::new())
+        } else {
+            // SAFETY: passed on to the caller.
+            unsafe { self.read(&mut state, stream, io.send, bytes, after)? }
         };
         let completion = submit(after)?;
         if input.is_none() {

@@ -363,8 +363,7 @@ fn check_event(event: &Event, earlier: &[Event]) -> std::result::Result<(), Stri
     }
     for link in &event.links {
         let input = event.tensor(Role::Input, &link.input);
-        let output = earlier.iter().find(|event| event.number == link.event);
-        let output = output.and_then(|event| event.tensor(Role::Output, &link.output));
+        let output = numbered(earlier, link.event).and_then(|event| event.tensor(Role::Output, &link.output));
         let (Some(input), Some(output)) = (input, output) else {
             return Err(format!("a link from '{}' of event {} to '{}'", link.output, link.event, link.input));
         };
@@ -378,6 +377,11 @@ fn check_event(event: &Event, earlier: &[Event]) -> std::result::Result<(), Stri
     Ok(())
 }
 
+/// The event of this number: they are numbered from 1.
+fn numbered(events: &[Event], number: u64) -> Option<&Event> {
+    events.get(usize::try_from(number.checked_sub(1)?).ok()?)
+}
+
 /// The inputs that an mHC event takes over from the mHC event before it.
 const RECURRENT: [&str; 3] = ["residual", "post", "comb"];
 
@@ -386,7 +390,7 @@ fn check_mhc_links(event: &Event, earlier: &[Event]) -> std::result::Result<(), 
     let reduced = event
         .links
         .iter()
-        .filter(|link| earlier.iter().any(|from| from.number == link.event && matches!(from.call, Kind::AllReduce(_))));
+        .filter(|link| numbered(earlier, link.event).is_some_and(|from| matches!(from.call, Kind::AllReduce(_))));
     if reduced.count() != 1 {
         return Err("not exactly one link from a reduction".into());
     }
