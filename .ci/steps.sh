@@ -12,7 +12,7 @@ install_tools() {
 # loom replaces the atomics of the code that it models, so it gets a build of its own.
 model_slots_with_loom() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-        cargo test --release -p ccl-core --test loom_slots
+        cargo test --release -p ccl-core --test loom_slots --test loom_bulk
 }
 
 build_documentation() {

@@ -96,6 +96,96 @@ impl<const D: usize> Line<D> {
     }
 }
 
+/// Words of data in bulk, and their flag apart from them. Whoever sees the flag sees the data.
+///
+/// Where the data is a range of staging memory rather than words of a size, a twin copies it and uses a [`BulkFlag`].
+#[derive(Debug)]
+pub struct BulkSlot<const D: usize> {
+    data: UnsafeCell<[u32; D]>,
+    flag: BulkFlag,
+}
+
+// SAFETY: as for `Line`: the flag's release and acquire order the accesses, and the generations keep the next ones off.
+unsafe impl<const D: usize> Sync for BulkSlot<D> {}
+// SAFETY: a slot owns plain words only.
+unsafe impl<const D: usize> Send for BulkSlot<D> {}
+
+impl<const D: usize> Default for BulkSlot<D> {
+    fn default() -> Self {
+        Self { data: UnsafeCell::new([0; D]), flag: BulkFlag::default() }
+    }
+}
+
+impl<const D: usize> BulkSlot<D> {
+    fn write(&self, data: &[u32; D]) {
+        // SAFETY: the receiver reads only after it has seen the flag that follows, and it has taken what was here two
+        // tags ago (docs/protocol.md, "Why two generations are enough").
+        self.data.with_mut(|slot| unsafe { slot.write(*data) });
+    }
+
+    /// Writes the data, then the flag.
+    pub fn put(&self, data: &[u32; D], tag: u32) {
+        self.write(data);
+        self.flag.raise(tag);
+    }
+
+    /// NEGATIVE CONTROL, for tests only: flag before data.
+    #[doc(hidden)]
+    pub fn put_flag_first(&self, data: &[u32; D], tag: u32) {
+        self.flag.raise(tag);
+        self.write(data);
+    }
+
+    /// NEGATIVE CONTROL, for tests only: a flag that orders nothing.
+    #[doc(hidden)]
+    pub fn put_without_release(&self, data: &[u32; D], tag: u32) {
+        self.write(data);
+        self.flag.0.store(tag, Ordering::Relaxed);
+    }
+
+    /// The flag as it is now; if it is the tag that is waited for, the data of that message may be read.
+    pub fn flag(&self) -> u32 {
+        self.flag.seen()
+    }
+
+    /// Reads the data of a slot whose flag was seen.
+    pub fn take(&self) -> [u32; D] {
+        // SAFETY: the flag's acquire load ordered this read after the sender's writes, and the sender writes here again
+        // only after this receiver has taken what it reads now.
+        self.data.with(|slot| unsafe { slot.read() })
+    }
+}
+
+/// A flag apart from its data: of a bulk slot, or of a direct call.
+#[derive(Debug)]
+#[repr(C)]
+pub struct BulkFlag(AtomicU32);
+
+impl Default for BulkFlag {
+    fn default() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+impl BulkFlag {
+    /// Tells that everything that this thread has stored so far is there.
+    #[inline(always)]
+    pub fn raise(&self, tag: u32) {
+        self.0.store(tag, Ordering::Release);
+    }
+
+    /// The flag as it is now; what was stored before it was raised may be read.
+    #[inline(always)]
+    pub fn seen(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Makes it tell nothing. Only between the two barriers of a clearing.
+    pub fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
