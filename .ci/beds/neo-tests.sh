@@ -16,7 +16,8 @@ cd "$repo"
 (($#)) || set -- bmg bmg-e223 pvc dg2
 path=$(built_program ccl-tests test neo_host_path)
 cost=$(built_program ccl-tests test neo_host_cost)
-[[ -n $path && -n $cost ]] || die "cargo built no NEO tests"
+graph=$(built_program ccl-tests test neo_graph)
+[[ -n $path && -n $cost && -n $graph ]] || die "cargo built no NEO tests"
 
 on_neo() {
     say "--- $*"
@@ -31,6 +32,9 @@ export BED_EXPECTED='ERROR \(ZE_RESULT_ERROR_INVALID_ARGUMENT\) in zeMemGetIpcHa
 for device in "$@"; do
     CCLX_EVENTS=counter on_neo --device "$device" --mode params "$path" "${harness[@]}" --skip "$refused"
     CCLX_EVENTS=regular on_neo --device "$device" --mode full "$path" "${harness[@]}" --skip "$refused"
+    # The answers to questions about graphs come as codes, which the layer takes for errors.
+    BED_EXPECTED="$BED_EXPECTED|ERROR \\(214741811[23]\\) in ze(CommandListIsGraphCaptureEnabled|GraphIsEmpty)Ext\\(" \
+        CCLX_EVENTS=counter on_neo --device "$device" --mode params "$graph" "${harness[@]}"
     on_neo --device "$device" --mode bare "$path" "${harness[@]}" --exact "$refused"
 done
 # The figures are worth seeing.

@@ -27,7 +27,8 @@ resident=$(built_program ze-soft test opencl_resident)
 ring=$(built_program ccl-tests test spirv_ring)
 failure=$(built_program ccl-tests test spirv_failure)
 mutants=$(built_program ccl-tests test spirv_mutants)
-[[ -n $kernels && -n $resident && -n $ring && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
+graph=$(built_program ccl-tests test spirv_graph)
+[[ -n $graph && -n $kernels && -n $resident && -n $ring && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
 cargo build --quiet --release -p ze-soft-loader
 
 scratch_folder
@@ -71,5 +72,6 @@ timed 'compiling modules' fill_cache
 timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
 timed 'resident kernels' linked "$resident" "${harness[@]}"
 timed 'ring' on_loader "$ring" "${harness[@]}"
+timed 'graphs' linked "$graph" "${harness[@]}"
 timed 'failures' on_loader "$failure" "${harness[@]}"
 timed 'mutants' on_loader "$mutants" "${harness[@]}"

@@ -21,7 +21,7 @@ pub struct OnecclUniqueId {
 
 /// What `onecclComm_t` points to.
 pub struct OnecclComm {
-    comm: Communicator,
+    pub(crate) comm: Communicator,
     host: Mutex<HostPath>,
 }
 
@@ -54,7 +54,7 @@ fn config() -> Result<Config> {
 ///
 /// # Safety
 /// `comm` is null or a handle from `onecclCommInitRank` that is not destroyed.
-unsafe fn comm<'a>(comm: *mut OnecclComm) -> Result<&'a OnecclComm> {
+pub(crate) unsafe fn comm<'a>(comm: *mut OnecclComm) -> Result<&'a OnecclComm> {
     // SAFETY: by this function's contract.
     unsafe { comm.as_ref() }.ok_or_else(|| null("the communicator"))
 }
@@ -63,7 +63,7 @@ unsafe fn comm<'a>(comm: *mut OnecclComm) -> Result<&'a OnecclComm> {
 ///
 /// # Safety
 /// `to` is null or valid for a write.
-unsafe fn put<T>(to: *mut T, value: T, what: &str) -> Result<()> {
+pub(crate) unsafe fn put<T>(to: *mut T, value: T, what: &str) -> Result<()> {
     if to.is_null() {
         return Err(null(what));
     }
@@ -192,17 +192,39 @@ pub unsafe extern "C" fn onecclAllReduce(
     entry("onecclAllReduce", || {
         // SAFETY: passed on to the caller.
         let this = unsafe { comm(communicator)? };
-        let dtype = u32::try_from(datatype)
-            .ok()
-            .and_then(DataType::from_abi)
-            .ok_or_else(|| Error::InvalidArgument(format!("datatype {datatype}")))?;
-        let op = u32::try_from(op)
-            .ok()
-            .and_then(ReduceOp::from_abi)
-            .ok_or_else(|| Error::NotImplemented(format!("reduction {op}")))?;
+        let (dtype, op) = parse(datatype, op)?;
         if !stream.is_null() {
             return Err(Error::NotImplemented("a stream: only host buffers with a null stream so far".into()));
         }
+        // SAFETY: as above.
+        unsafe { this.all_reduce_on_host(send, recv, count, dtype, op) }
+    })
+}
+
+/// Type and reduction of a call, from their numbers.
+pub(crate) fn parse(datatype: c_int, op: c_int) -> Result<(DataType, ReduceOp)> {
+    let dtype = u32::try_from(datatype)
+        .ok()
+        .and_then(DataType::from_abi)
+        .ok_or_else(|| Error::InvalidArgument(format!("datatype {datatype}")))?;
+    let op = u32::try_from(op)
+        .ok()
+        .and_then(ReduceOp::from_abi)
+        .ok_or_else(|| Error::NotImplemented(format!("reduction {op}")))?;
+    Ok((dtype, op))
+}
+
+impl OnecclComm {
+    /// # Safety
+    /// `send` and `recv` hold `count` elements each and are the same or apart.
+    pub(crate) unsafe fn all_reduce_on_host(
+        &self,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: DataType,
+        op: ReduceOp,
+    ) -> Result<()> {
         if count > 0 && (send.is_null() || recv.is_null()) {
             return Err(null("a buffer"));
         }
@@ -214,15 +236,15 @@ pub unsafe extern "C" fn onecclAllReduce(
         if apart != 0 && apart < bytes {
             return Err(Error::InvalidArgument("the buffers overlap in part; in place means equal".into()));
         }
-        let request = this.comm.request(count as u64, dtype, op);
+        let request = self.comm.request(count as u64, dtype, op);
         // Refused before anything is moved.
-        this.comm.plan(&request)?;
-        let mut host = this.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.comm.plan(&request)?;
+        let mut host = self.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if host.scratch.len() < bytes {
-            host.scratch = this.comm.alloc(bytes)?;
+            host.scratch = self.comm.alloc(bytes)?;
         }
         // Before anything is moved: a communicator that has failed says so.
-        if let Some(error) = this.comm.fault() {
+        if let Some(error) = self.comm.fault() {
             return Err(error);
         }
         let HostPath { stream, scratch } = &mut *host;
@@ -232,14 +254,14 @@ pub unsafe extern "C" fn onecclAllReduce(
         }
         let memory: *mut c_void = scratch.as_ptr().cast();
         // SAFETY: the scratch buffer holds `count` elements and is locked until the call has finished.
-        let outcome = unsafe { this.comm.all_reduce_raw(&request, memory, memory, stream, &[]) }?.wait();
+        let outcome = unsafe { self.comm.all_reduce_raw(&request, memory, memory, stream, &[]) }?.wait();
         if bytes > 0 {
             // Also after a failure: the output is then 0xFF bytes, which nobody takes for a result.
             // SAFETY: the caller's buffer holds `bytes` bytes, and nobody else uses it during the call.
             scratch.read(stream, unsafe { std::slice::from_raw_parts_mut(recv.cast(), bytes) })?;
         }
         outcome
-    })
+    }
 }
 
 /// The name of a result.

@@ -4,7 +4,9 @@
 //! becomes `onecclInternalError` and never crosses the boundary.
 
 mod boundary;
+mod cclx;
 mod comm;
 
 pub use boundary::Code;
+pub use cclx::*;
 pub use comm::*;

@@ -148,7 +148,7 @@ pub enum Way {
 
 enum Ready {
     Eager,
-    Graph(ExecutableGraph, Graph),
+    Graph(ExecutableGraph),
     Lists([ExecutableList; 3]),
     Outside(ExecutableGraph, Option<Completion>),
 }
@@ -162,7 +162,7 @@ pub struct Chain {
     producer: Stream,
     collective: Stream,
     consumer: Stream,
-    events: [ze_event_handle_t; 3],
+    events: [ze_event_handle_t; 4],
     memory: Buffer<f32>,
     input: Vec<f32>,
     output: Vec<f32>,
@@ -183,17 +183,14 @@ impl Chain {
     pub fn new(comm: Communicator, way: Way, count: usize) -> Result<Chain> {
         let lab = Lab::new(&comm);
         let [producer, collective, consumer] = [0, 1, 0].map(|queue| comm.stream(queue).expect("a stream"));
-        let events = [0; 3].map(|more| lab.counter_event(more));
+        let events = [0; 4].map(|more| lab.counter_event(more));
         let memory = comm.alloc(count)?;
         let (input, output) = (vec![0.0; count], vec![0.0; count]);
         let ready = Ready::Eager;
         let mut chain = Chain { ready, comm, lab, producer, collective, consumer, events, memory, input, output };
         chain.ready = match way {
             Way::Eager => Ready::Eager,
-            Way::Graph => {
-                let graph = chain.capture(true)?.0;
-                Ready::Graph(graph.instantiate()?, graph)
-            }
+            Way::Graph => Ready::Graph(chain.capture(true)?.0.instantiate()?),
             Way::Outside | Way::Wrong => {
                 let (graph, done) = chain.capture(false)?;
                 Ready::Outside(graph.instantiate()?, (way == Way::Wrong).then_some(done))
@@ -230,15 +227,17 @@ impl Chain {
         Ok(())
     }
 
-    fn capture(&self, whole: bool) -> Result<(Graph, Completion)> {
+    /// Captures the producer and the collective, and if `whole` the consumer.
+    pub fn capture(&self, whole: bool) -> Result<(Graph, Completion)> {
         self.producer.begin_capture()?;
         // Both other lists come into the capture at its beginning, so that this orders neither behind the producer.
         self.lab.signal(&self.producer, self.events[2]);
         self.lab.wait(&self.collective, self.events[2]);
+        self.lab.signal(&self.producer, self.events[3]);
         self.produce(&self.producer);
         let done = self.reduce(&self.collective)?;
         if whole {
-            self.lab.wait(&self.consumer, self.events[2]);
+            self.lab.wait(&self.consumer, self.events[3]);
             self.consume(&self.consumer, &done)?;
         }
         done.order(&self.producer)?;
@@ -275,7 +274,7 @@ impl Chain {
                     self.producer.synchronize()?;
                     done.wait()?;
                 }
-                Ready::Graph(graph, _) => graph.launch(&self.producer, none)?.wait()?,
+                Ready::Graph(graph) => graph.launch(&self.producer, none)?.wait()?,
                 Ready::Lists([first, second, third]) => {
                     let first = first.execute(&self.producer, none)?;
                     let second = second.execute(&self.collective, none)?;
@@ -295,12 +294,9 @@ impl Chain {
         Ok(wrong.map(|(i, x)| format!("turn {turn}, rank {rank}: [{i}] = {x}, not {}", total(turn, n, i))))
     }
 
-    /// Its graph, if it has one.
-    pub fn graph(&self) -> Option<&Graph> {
-        match &self.ready {
-            Ready::Graph(_, graph) => Some(graph),
-            _ => None,
-        }
+    /// Where a graph is launched.
+    pub fn stream(&self) -> &Stream {
+        &self.producer
     }
 }
 
@@ -367,4 +363,58 @@ pub fn run(way: Way, n: usize, count: usize, turns: usize, config: &Config, hook
     let turns = results.iter().map(|(turn, _)| *turn).max().unwrap_or(0);
     let first = results.into_iter().find_map(|(_, first)| first);
     Verdict { turns, wrong: wrong.into_inner(), first }
+}
+
+/// Whether a graph's dump shows producer, collective and consumer with edges from one to the next: a copy from which a path
+/// leads to the kernel, and a copy to which one leads from there.
+pub fn shows_edges(dump: &str) -> std::result::Result<(), String> {
+    let (mut labels, mut edges): (Vec<(String, String)>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    let name = |text: &str| text.split_whitespace().next().unwrap_or_default().trim_matches('"').to_owned();
+    for line in dump.lines().map(|line| line.trim().trim_end_matches(';')) {
+        if let Some((from, to)) = line.split_once("->") {
+            edges.push((name(from), name(to)));
+        } else if let Some((node, label)) = line.split_once("[label=") {
+            labels.push((name(node), label.to_lowercase()));
+        } else if let Some((_, label)) = labels.last_mut()
+            && line.starts_with('<')
+        {
+            label.push_str(&line.to_lowercase());
+        }
+    }
+    // Intel's driver draws the order of lists, forks and joins; other waits are to be found among the arguments.
+    let handles = |label: &str, argument: &str| -> Vec<String> {
+        let rest = label.split(argument).skip(1);
+        rest.filter_map(|text| text.split_once("0x")?.1.split('<').next().map(str::to_owned)).collect()
+    };
+    for (before, signals) in labels.iter().map(|(node, label)| (node, handles(label, ">hsignalevent<"))) {
+        for (after, label) in &labels {
+            let waits = handles(label, "events[");
+            if signals.iter().any(|signal| waits.contains(signal)) {
+                edges.push((before.clone(), after.clone()));
+            }
+        }
+    }
+    let named = |what: &str| -> Vec<String> {
+        labels.iter().filter(|(_, label)| label.contains(what)).map(|(node, _)| node.clone()).collect()
+    };
+    let (kernels, copies) = (named("kernel"), named("copy"));
+    let [kernel] = &kernels[..] else { return Err(format!("kernels {kernels:?} of {labels:?}")) };
+    let reaches = |from: &String, to: &String| {
+        let (mut seen, mut next) = (vec![from.clone()], vec![from.clone()]);
+        while let Some(at) = next.pop() {
+            for (_, after) in edges.iter().filter(|(before, _)| *before == at) {
+                if !seen.contains(after) {
+                    seen.push(after.clone());
+                    next.push(after.clone());
+                }
+            }
+        }
+        seen.contains(to)
+    };
+    let before = copies.iter().filter(|copy| reaches(copy, kernel)).count();
+    let after = copies.iter().filter(|copy| reaches(kernel, copy)).count();
+    match (before, after) {
+        (1, 1) => Ok(()),
+        _ => Err(format!("{before} copies before the kernel and {after} after it: {labels:?} {edges:?}")),
+    }
 }

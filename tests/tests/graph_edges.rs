@@ -2,8 +2,10 @@
 //! edge that is taken away is missed.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+use ccl_core::comm::StartState;
 use ccl_core::config::{Config, DeviceChoice, EventChoice};
-use ccl_tests::graph::{Way, run, run_rank};
+use ccl_tests::graph::{Chain, Way, run, run_rank, shows_edges};
+use ccl_tests::local::ranks;
 use ccl_tests::{Group, soft};
 use ccl_ze::hooks;
 use std::time::Duration;
@@ -50,9 +52,30 @@ fn consumers_outside_the_graph() {
     process("consumers_outside_the_graph").run(|_| passes(Way::Outside, 2_000, &config()));
 }
 
+/// The driver's own description: no edge is missing, and none leads elsewhere.
+#[test]
+fn the_dump_shows_the_edges() {
+    process("the_dump_shows_the_edges").run(|_| {
+        ranks(N, &config(), &StartState::default(), |comm| {
+            let chain = Chain::new(comm.clone(), Way::Eager, COUNT).unwrap();
+            let (graph, done) = chain.capture(true).unwrap();
+            let file = std::env::temp_dir().join(format!("ccl-graph-{}-{}.dot", std::process::id(), comm.rank()));
+            graph.dump(&file).unwrap();
+            let dump = std::fs::read_to_string(&file).unwrap();
+            std::fs::remove_file(&file).unwrap();
+            shows_edges(&dump).unwrap();
+            // The picture of docs/graphs.md, but for addresses.
+            let simple = |text: &str| text.lines().filter(|line| line.contains("->")).collect::<Vec<_>>().join("\n");
+            let documented = include_str!("../../docs/graphs.dot");
+            assert_eq!(simple(&dump), simple(documented), "docs/graphs.dot is made from this: {dump}");
+            drop((done, graph));
+        });
+    });
+}
+
 #[test]
 fn between_processes() {
-    Group::new("between_processes", N).env("CCLX_DEVICE", "soft").run(|rank| {
+    Group::new("between_processes", N).run(|rank| {
         let comm = rank.communicator();
         for way in [Way::Eager, Way::Graph, Way::Lists, Way::Outside] {
             run_rank(way, comm.clone(), COUNT, 300);

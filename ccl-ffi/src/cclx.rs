@@ -1,0 +1,103 @@
+//! What this library has beyond oneCCL's names; `include/cclx.h` is the same for C.
+
+use crate::boundary::{Code, entry, null};
+use crate::comm::{OnecclComm, comm, parse, put};
+use ccl_core::{Error, Result};
+use ccl_ze::{CallOptions, Stream};
+use std::ffi::{c_int, c_void};
+
+/// A stream, to C.
+pub struct CclxStream(Stream);
+
+/// A stream on a Level Zero command list of the caller's.
+///
+/// # Safety
+/// `communicator` is null or a live handle; `list` is null or a live list of its device and context, which outlives the
+/// stream; `stream` is null or valid for a write. See [`ccl_ze::Communicator::stream_from_raw`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclxStreamCreate(
+    communicator: *mut OnecclComm,
+    list: *mut c_void,
+    stream: *mut *mut CclxStream,
+) -> Code {
+    entry("cclxStreamCreate", || {
+        // SAFETY: passed on to the caller.
+        let this = unsafe { comm(communicator)? };
+        if list.is_null() {
+            return Err(null("the command list"));
+        }
+        if stream.is_null() {
+            return Err(null("the place for the stream"));
+        }
+        // SAFETY: as above.
+        let made = unsafe { this.comm.stream_from_raw(list.cast())? };
+        // SAFETY: as above.
+        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(made))), "the place for the stream") }
+    })
+}
+
+/// Ends a stream; the list stays.
+///
+/// # Safety
+/// `stream` is null or live, and dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclxStreamDestroy(stream: *mut CclxStream) -> Code {
+    entry("cclxStreamDestroy", || {
+        if stream.is_null() {
+            return Err(null("the stream"));
+        }
+        // SAFETY: made by `Box::into_raw` in `cclxStreamCreate`, destroyed once by contract.
+        drop(unsafe { Box::from_raw(stream) });
+        Ok(())
+    })
+}
+
+/// An all-reduce with events: on a stream of device memory, without one of host memory and without events.
+///
+/// # Safety
+/// The buffers hold `count` elements each, as long as the call may run, and are the same or apart; `communicator` and
+/// `stream` are null or live; `wait` holds `n_wait` live events, and `signal` is null or one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclxAllReduceAfter(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype: c_int,
+    op: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut CclxStream,
+    n_wait: usize,
+    wait: *const *mut c_void,
+    signal: *mut c_void,
+) -> Code {
+    entry("cclxAllReduceAfter", || {
+        // SAFETY: passed on to the caller.
+        let (this, stream) = unsafe { (comm(communicator)?, stream.as_ref()) };
+        let (dtype, op) = parse(datatype, op)?;
+        // SAFETY: as above.
+        let after = unsafe { events(n_wait, wait)? };
+        let Some(stream) = stream else {
+            if n_wait > 0 || !signal.is_null() {
+                return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
+            }
+            // SAFETY: as above.
+            return unsafe { this.all_reduce_on_host(send, recv, count, dtype, op) };
+        };
+        let request = this.comm.request(count as u64, dtype, op);
+        let signal = (!signal.is_null()).then_some(signal.cast());
+        // SAFETY: as above.
+        let done = unsafe { this.comm.all_reduce_with(&request, send, recv, &stream.0, CallOptions { after, signal }) };
+        done.map(drop)
+    })
+}
+
+/// # Safety
+/// `wait` is null or holds `count` events.
+unsafe fn events<'a>(count: usize, wait: *const *mut c_void) -> Result<&'a [level_zero_sys::ze_event_handle_t]> {
+    match (count, wait.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(null("the list of events to wait for")),
+        // SAFETY: by this function's contract; handles are pointers.
+        (_, false) => Ok(unsafe { std::slice::from_raw_parts(wait.cast(), count) }),
+    }
+}
