@@ -368,7 +368,8 @@ pub fn run(way: Way, n: usize, count: usize, turns: usize, config: &Config, hook
 /// Whether a graph's dump shows producer, collective and consumer with edges from one to the next: a copy from which a path
 /// leads to the kernel, and a copy to which one leads from there.
 pub fn shows_edges(dump: &str) -> std::result::Result<(), String> {
-    let (mut labels, mut edges): (Vec<(String, String)>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    let mut labels = Vec::<(String, String)>::new();
+    let mut edges = Vec::<(String, String)>::new();
     let name = |text: &str| text.split_whitespace().next().unwrap_or_default().trim_matches('"').to_owned();
     for line in dump.lines().map(|line| line.trim().trim_end_matches(';')) {
         if let Some((from, to)) = line.split_once("->") {

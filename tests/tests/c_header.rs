@@ -90,11 +90,11 @@ fn calls_with_events_on_a_list() {
                 other.synchronize().unwrap();
                 assert!((0..700).all(|i| output[i] == (2 * (i % 9 + turn) + 1) as f32), "turn {turn}");
             }
-            let host = vec![1f32; 10];
-            let mut result = vec![0f32; 10];
+            let host = [1f32; 10];
+            let mut result = [0f32; 10];
             let (from, to) = (host.as_ptr().cast(), result.as_mut_ptr().cast());
             assert_eq!(cclxAllReduceAfter(from, to, 10, f32s, sum, comm, null_mut(), 0, null(), null_mut()), 0);
-            assert_eq!(result, vec![2.0; 10]);
+            assert_eq!(result, [2.0; 10]);
             let wait = [done.cast::<c_void>()];
             let code = cclxAllReduceAfter(from, to, 10, f32s, sum, comm, null_mut(), 1, wait.as_ptr(), null_mut());
             assert_eq!(code, 12, "host buffers have no events");
