@@ -81,7 +81,9 @@ def judge(name, kernel):
     if name.startswith(("ring_", "push_")):
         form = int(name.rsplit("_l", 1)[1])
         poll = r"load\.ugm\.d32\.a64\.uc\.uc"
-        line_type = "d32x2" if form == 8 else "d32x4"
+        # Of 8-byte elements a work-item has two of the narrowest lines, side by side.
+        narrow = form == 8 and "_w8_" not in name
+        line_type = "d32x2" if narrow else "d32x4"
         store = rf"store\.ugm\.{line_type}\.a64"
         uncached = kernel.found(store + r"\.uc\.uc")
         require(uncached, f"no {line_type} store of a line, or one through a cache")

@@ -13,7 +13,7 @@ import sys
 
 SHARED = {"inbox", "outbox", "host"}
 ATOMIC_MAY = {"state", "local"}
-RING = "send recv state host inbox outbox count period rank n tiles rounds slot_tiles".split()
+RING = "send recv state host inbox outbox count period rank n tiles rounds slot_tiles kind factor".split()
 PUSH = "send recv state host peers count period factor kind rank n mode part rounds".split()
 DIRECT = "send recv state host peers buffers count period factor kind rank n".split()
 # What the probe writes may be any rank's staging memory.

@@ -7,8 +7,7 @@
 
 #define BLOCK_BYTES 256u
 #define BLOCK_WORDS 64u
-#define TILE_BLOCKS 15u
-#define TILE_WORDS (TILE_BLOCKS * BLOCK_WORDS)
+#define TILE_WORDS (15u * BLOCK_WORDS)
 #define MAX_WIRES 64u
 #define STAGING_HEAD_BYTES 8192u
 #define SPINS_PER_LOOK 1024u
@@ -21,11 +20,6 @@
 #define FAULT_MISMATCH 4u
 // Never stored: another work-item of this rank failed and has said why.
 #define FAULT_ELSEWHERE 0xFFFFFFFFu
-
-// The lowest byte of a call's `kind`.
-#define DTYPE_float16 6u
-#define DTYPE_float32 7u
-#define DTYPE_bfloat16 9u
 
 struct comm_state {
     uint base;

@@ -1,4 +1,4 @@
-// The three forms of a line. A form says how many work-items share a line, which words of it each of them handles, and
+// The three forms of a line, and a pair of the narrowest, which together carry an element of 8 bytes. A form says how many work-items share a line, which words of it each of them handles, and
 // how a work-item loads and stores its piece; ring.inc does the rest.
 //
 // poll_* reads the flag, the last word of the line; once it is there, take_* loads the work-item's piece, and whole_*
@@ -6,14 +6,17 @@
 #ifndef CCL_LINE_H
 #define CCL_LINE_H
 
-// Words of data in a line, work-items to a line, words of one work-item's piece.
-#define PAYLOAD_8 1u
+// Bytes of a line, work-items to a line, words of one work-item's piece.
+#define LINE_BYTES_8 8u
 #define LANES_8 1u
 #define PIECE_8 1u
-#define PAYLOAD_16 3u
+#define LINE_BYTES_pair 16u
+#define LANES_pair 1u
+#define PIECE_pair 2u
+#define LINE_BYTES_16 16u
 #define LANES_16 1u
 #define PIECE_16 3u
-#define PAYLOAD_64 15u
+#define LINE_BYTES_64 64u
 #define LANES_64 4u
 #define PIECE_64 4u
 
@@ -40,6 +43,30 @@ INLINE bool whole_8(piece words, uint lane, uint tag)
 INLINE void put_8(global uchar *line, uint lane, piece words, uint tag)
 {
     store_line_8((global uint2 *)line, (uint2)(words.x, tag));
+}
+
+// Twice 8 bytes: two lines with a flag each, the words of the element in x and y and the flags in z and w. Only the
+// second flag is polled, since IGC would make one *cached* load of two polls so near each other; whole_pair sees both.
+INLINE uint poll_pair(global const uchar *line)
+{
+    return poll_word((global const uint *)line + 3);
+}
+
+INLINE piece take_pair(global const uchar *line, uint lane)
+{
+    const uint2 first = load_line_8((global const uint2 *)line), second = load_line_8((global const uint2 *)line + 1);
+    return (piece)(first.x, second.x, first.y, second.y);
+}
+
+INLINE bool whole_pair(piece words, uint lane, uint tag)
+{
+    return words.z == tag && words.w == tag;
+}
+
+INLINE void put_pair(global uchar *line, uint lane, piece words, uint tag)
+{
+    store_line_8((global uint2 *)line, (uint2)(words.x, tag));
+    store_line_8((global uint2 *)line + 1, (uint2)(words.y, tag));
 }
 
 // 16 bytes.

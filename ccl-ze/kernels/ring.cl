@@ -10,22 +10,28 @@
 
 #define ALGORITHM "ring.inc"
 
-#define DTYPE bfloat16
-#define LOG2_ELEM 1
+#define WIDTH w1
+#define LOG2_ELEM 0
 #include "lines.inc"
-#undef DTYPE
+#undef WIDTH
 #undef LOG2_ELEM
 
-#define DTYPE float16
+#define WIDTH w2
 #define LOG2_ELEM 1
 #include "lines.inc"
-#undef DTYPE
+#undef WIDTH
 #undef LOG2_ELEM
 
-#define DTYPE float32
+#define WIDTH w4
 #define LOG2_ELEM 2
 #include "lines.inc"
-#undef DTYPE
+#undef WIDTH
+#undef LOG2_ELEM
+
+#define WIDTH w8
+#define LOG2_ELEM 3
+#include "lines.inc"
+#undef WIDTH
 #undef LOG2_ELEM
 
 // Writes the words of a pattern, by which the host tests a link.

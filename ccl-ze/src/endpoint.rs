@@ -11,7 +11,7 @@ use crate::capture;
 use crate::event::{Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
-use crate::kernels::{Family, PROBE, RING_ARGS, RING_TYPES, probe_word, ring_name};
+use crate::kernels::{Family, PROBE, RING_ARGS, probe_word, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::module::KernelId;
 use crate::recording::Kept;
@@ -21,7 +21,7 @@ use ccl_core::device::{Device, DeviceFacts, Edges, Endpoint, Io, Place};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
 use ccl_core::watch::Alarm;
-use ccl_core::{Error, ReduceOp, Result};
+use ccl_core::{Error, Kind as ReductionKind, Result};
 use host::HostWords;
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -330,18 +330,17 @@ impl Endpoint for ZeEndpoint {
             Plan::Empty => Kind::Empty,
             Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
             Plan::Ring(ring) => {
-                if ring.op != ReduceOp::Sum || !RING_TYPES.contains(&ring.dtype) {
-                    return Err(Error::NotImplemented(format!("a ring of {} {}", ring.dtype, ring.op)));
-                }
                 let form = self.form.ok_or_else(|| Error::Internal("no line form is agreed yet".into()))?;
-                let kernel = self.kernel(Family::Ring, &ring_name(ring.dtype, form.granule()))?;
+                let kernel = self.kernel(Family::Ring, &ring_name(ring.dtype.size(), form.granule()))?;
+                // A rank alone has no next one.
+                let next = if ring.n == 1 { self.staging.address() } else { self.peer_address((rank + 1) % ring.n)? };
                 let arguments = [
                     0,
                     0,
                     self.state.address as u64,
                     self.host.memory.address as u64,
                     self.staging.address() as u64,
-                    self.peer_address((rank + 1) % ring.n)? as u64,
+                    next as u64,
                     ring.geometry.count(),
                     ring.geometry.period(),
                     rank as u64,
@@ -349,6 +348,8 @@ impl Endpoint for ZeEndpoint {
                     u64::from(ring.tiles),
                     u64::from(ring.rounds),
                     u64::from(ring.slot_tiles),
+                    u64::from(ReductionKind::new(ring.dtype, ring.op, ring.order).word()),
+                    ring.op.factor(ring.dtype)?,
                 ];
                 Kind::Ring { kernel, groups: ring.wires, arguments }
             }

@@ -1,7 +1,7 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
 use ccl_core::protocol::LineForm;
-use ccl_core::{DataType, Error, Result};
+use ccl_core::{Error, Result};
 use std::ffi::CString;
 
 /// Kernels that are compiled together: what a communicator needs as a whole or not at all.
@@ -33,8 +33,8 @@ impl Family {
     pub(crate) fn kernels(self) -> Vec<Signature> {
         match self {
             Family::Ring => {
-                let of = |dtype| LineForm::ALL.map(|form| ring_name(dtype, form.granule()));
-                let rings = RING_TYPES.into_iter().flat_map(of).map(|name| Signature { name, arg_sizes: &RING_ARGS });
+                let of = |width| LineForm::ALL.map(|form| ring_name(width, form.granule()));
+                let rings = WIDTHS.into_iter().flat_map(of).map(|name| Signature { name, arg_sizes: &RING_ARGS });
                 rings.chain([Signature { name: PROBE.into(), arg_sizes: &PROBE_ARGS }]).collect()
             }
         }
@@ -42,18 +42,18 @@ impl Family {
 }
 
 /// Sizes of the ring's arguments: send, recv, state, host, inbox, outbox, count, period, rank, n, tiles, rounds,
-/// slot_tiles.
-pub(crate) const RING_ARGS: [usize; 13] = [8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4];
+/// slot_tiles, kind, factor.
+pub(crate) const RING_ARGS: [usize; 15] = [8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 8];
 /// Sizes of the probe's arguments: memory, words, seed.
 pub(crate) const PROBE_ARGS: [usize; 3] = [8, 8, 4];
 /// Name of the kernel that writes the pattern of the link test.
 pub(crate) const PROBE: &str = "probe";
-/// Datatypes that the ring has kernels for.
-pub(crate) const RING_TYPES: [DataType; 3] = [DataType::Bfloat16, DataType::Float16, DataType::Float32];
+/// Bytes of an element: there is a kernel for each, which is told the datatype.
+pub(crate) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
-/// Name of the ring's kernel for a datatype and line form.
-pub(crate) fn ring_name(dtype: DataType, granule: usize) -> String {
-    format!("ring_{}_l{granule}", dtype.name())
+/// Name of the ring's kernel for elements of `width` bytes and a line form.
+pub(crate) fn ring_name(width: usize, granule: usize) -> String {
+    format!("ring_w{width}_l{granule}")
 }
 
 /// Word `i` of the pattern made from `seed`.

@@ -5,7 +5,8 @@
 
 use crate::data;
 use crate::local::{UNTOUCHED, sum};
-use ccl_core::{DataType, Result};
+use ccl_core::plan::Request;
+use ccl_core::{DataType, ReduceOp, Result};
 use ccl_ze::{Buffer, Communicator, Stream};
 use level_zero_sys::ze_event_handle_t;
 use std::ffi::c_void;
@@ -26,10 +27,24 @@ pub enum Route {
 pub struct Call {
     /// Element type.
     pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
     /// Elements.
     pub count: usize,
     /// Where the result goes.
     pub route: Route,
+}
+
+impl Call {
+    /// A sum.
+    pub const fn sum(dtype: DataType, count: usize, route: Route) -> Call {
+        Call { dtype, op: ReduceOp::Sum, count, route }
+    }
+
+    /// What it asks for.
+    pub fn request(&self) -> Request {
+        Request { op: self.op, ..sum(self.dtype, self.count) }
+    }
 }
 
 /// What happens to inputs (of calls that aren't in place) after they were used.
@@ -156,7 +171,7 @@ pub fn run(
     let mut found = Found::default();
     for (i, (call, place)) in calls.iter().zip(&places).enumerate() {
         let inputs: Vec<Vec<u8>> = (0..comm.world_size()).map(|rank| input(i, rank)).collect();
-        let want = data::expected(call.dtype, &inputs, None);
+        let want = data::reduced(&call.request(), &inputs);
         let sent = &mut arena[place.send..][..place.bytes];
         let got = if call.route == Route::InPlace {
             &mut *sent
@@ -202,7 +217,7 @@ fn issue(
             Route::Apart => home,
             Route::Shared => shared.as_ptr().wrapping_byte_add(i / 16 % 16 * call.dtype.size()).cast(),
         };
-        let request = sum(call.dtype, call.count);
+        let request = call.request();
         // SAFETY: the places hold the messages, and `run` keeps the buffers until all work has finished.
         let done = unsafe { comm.all_reduce_raw(&request, from, to, stream, &[])? };
         if place.bytes > 0 && call.route == Route::Shared {

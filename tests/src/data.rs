@@ -1,7 +1,9 @@
 //! Inputs that depend on rank and position, and what their reduction must be.
 
+use crate::local::sum;
+use ccl_core::plan::Request;
 use ccl_core::plan::geometry::Geometry;
-use ccl_core::{DataType, reference};
+use ccl_core::{DataType, Factor, ReduceOp, reference};
 
 /// A well-mixed word for (seed, rank, position).
 pub fn word(seed: u64, rank: usize, i: u64) -> u32 {
@@ -28,10 +30,26 @@ pub fn ordinary(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8
                 let high = (word & 0x8000_0000) | (0x3E80_0000 + (word >> 16 & 3) * 0x80_0000);
                 bytes.extend((high | word.wrapping_mul(0x9E37_79B1) >> 9).to_le_bytes());
             }
-            _ => panic!("no inputs for {dtype} yet"),
+            DataType::Float64 => {
+                let fraction = u64::from(word) << 32 | u64::from(word.wrapping_mul(0x9E37_79B1));
+                let exponent = (0x3FE + u64::from(word >> 16 & 3)) << 52;
+                bytes.extend((fraction & !(0x7FF << 52) | exponent).to_le_bytes());
+            }
+            _ => bytes.extend_from_slice(&integer(word)[..dtype.size()]),
         }
     }
     bytes
+}
+
+/// The bytes of an integer of any size: any, or one at which something happens.
+fn integer(word: u32) -> [u8; 8] {
+    let special = [0u64, 1, 2, u64::MAX, u64::MAX - 1, 0x7F, 0x80, 0x8000_0000, 0x7FFF_FFFF, 1 << 63, u64::MAX >> 1];
+    let bits = match word & 3 {
+        // Several ranks have the same one now and then.
+        0 => special[(word >> 8) as usize % special.len()],
+        _ => u64::from(word).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+    };
+    bits.to_le_bytes()
 }
 
 /// `count` elements of any bit pattern: NaN, infinities, subnormals, signed zeros, halfway cases among them.
@@ -74,7 +92,27 @@ pub fn wild(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8> {
                 };
                 bytes.extend(value.to_le_bytes());
             }
-            _ => panic!("no inputs for {dtype} yet"),
+            DataType::Float64 => {
+                let special = [
+                    0,
+                    1,
+                    (1 << 52) - 1,
+                    1 << 52,
+                    0x7FEF_FFFF_FFFF_FFFF,
+                    0x7FF0 << 48,
+                    0x7FF8 << 48 | 1,
+                    0x7FF0 << 48 | 1,
+                    0x3FF0 << 48,
+                    0x3CA0 << 48,
+                    0x1FF0 << 48,
+                ];
+                let value = match word & 0x3_0000 {
+                    0 => u64::from(word).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                    _ => special[(word >> 20) as usize % special.len()] | u64::from(word) << 63,
+                };
+                bytes.extend(value.to_le_bytes());
+            }
+            _ => bytes.extend_from_slice(&integer(word)[..dtype.size()]),
         }
     }
     bytes
@@ -83,12 +121,23 @@ pub fn wild(dtype: DataType, seed: u64, rank: usize, count: usize) -> Vec<u8> {
 /// The bits that a sum in ring order must have, by the scalar reference.
 pub fn expected(dtype: DataType, inputs: &[Vec<u8>], period: Option<u64>) -> Vec<u8> {
     let count = inputs[0].len() / dtype.size();
-    if inputs.len() == 1 {
-        return inputs[0].clone();
-    }
-    let geometry = Geometry::new(inputs.len(), count as u64, period, dtype.size()).expect("a valid request");
+    reduced(&Request { period, ..sum(dtype, count) }, inputs)
+}
+
+/// The bits that what is requested must have, by the scalar reference.
+pub fn reduced(request: &Request, inputs: &[Vec<u8>]) -> Vec<u8> {
+    let Request { count, dtype, op, order, period, .. } = *request;
+    let geometry = Geometry::new(inputs.len(), count, period, dtype.size()).expect("a valid request");
     let views: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-    reference::sum_ring(&views, dtype, &geometry)
+    reference::all_reduce(&views, dtype, op, order, &geometry)
+}
+
+/// Every reduction, that with a factor last: one of the ordinary elements.
+pub fn ops(dtype: DataType) -> [ReduceOp; 6] {
+    let mut bits = [0; 8];
+    bits[..dtype.size()].copy_from_slice(&ordinary(dtype, 77, 5, 1));
+    let factor = ReduceOp::PreMulSum(Factor::new(dtype, u64::from_le_bytes(bits)));
+    std::array::from_fn(|i| ReduceOp::ALL.get(i).copied().unwrap_or(factor))
 }
 
 /// First place where two results differ, for messages.

@@ -2,14 +2,12 @@
 
 use crate::calls::{Call, Route};
 use crate::{Group, Rank, data};
-use ccl_core::DataType::{self, Bfloat16, Float16, Float32};
 use ccl_core::comm::StartState;
+use ccl_core::{DataType, ReduceOp};
 use ccl_ze::{Communicator, hooks};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The datatypes that there are kernels for.
-pub const DTYPES: [DataType; 3] = [Bfloat16, Float16, Float32];
 /// Bytes of a line, in each of its forms.
 pub const GRANULES: [u32; 3] = [8, 16, 64];
 
@@ -42,7 +40,13 @@ pub fn communicator(rank: &Rank, start: StartState) -> Communicator {
     comm
 }
 
-/// Calls of mixed types, sizes and routes. Of 16 in turn, one has no element and one has `most`; offsets of messages
+/// Type and reduction of the `i`-th call: of 60 in turn, every type meets every reduction.
+pub fn kind(i: usize) -> (DataType, ReduceOp) {
+    let dtype = DataType::ALL[i % 10];
+    (dtype, data::ops(dtype)[(i + i / 10) % 6])
+}
+
+/// Calls of mixed types, reductions, sizes and routes. Of 16 in turn, one has no element and one has `most`; offsets of messages
 /// are the business of [`crate::calls`].
 pub fn mixed(calls: usize, seed: u64, most: usize) -> Vec<Call> {
     let call = |i: usize| {
@@ -57,7 +61,8 @@ pub fn mixed(calls: usize, seed: u64, most: usize) -> Vec<Call> {
             _ => 1 + random % 1_500,
         };
         let route = [Route::Apart, Route::InPlace, Route::Shared][random / 0x1000 % 3];
-        Call { dtype: DTYPES[i % 3], count, route }
+        let (dtype, op) = kind(i);
+        Call { dtype, op, count, route }
     };
     (0..calls).map(call).collect()
 }

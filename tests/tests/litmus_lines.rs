@@ -48,7 +48,7 @@ fn reduces(comm: &Communicator) {
         let random = word(5, 0, i as u64) as usize;
         let most = [40, 400, 3_000, 12_000][i % 4];
         let route = [Route::Apart, Route::InPlace, Route::Shared][i % 3];
-        Call { dtype: if random.is_multiple_of(2) { Bfloat16 } else { Float32 }, count: 1 + random / 2 % most, route }
+        Call::sum(if random.is_multiple_of(2) { Bfloat16 } else { Float32 }, 1 + random / 2 % most, route)
     };
     let calls: Vec<_> = (0..300).map(call).collect();
     let (stream, other) = (comm.stream(0).unwrap(), comm.stream(1).unwrap());

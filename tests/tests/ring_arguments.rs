@@ -1,11 +1,11 @@
 //! Calls that are refused: by name, before anything is enqueued, and without harm to the communicator.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
-use ccl_core::DataType::{Bfloat16, Float32, Float64, Int32};
+use ccl_core::DataType::{Bfloat16, Float32, Float64, Int32, Uint64};
 use ccl_core::comm::StartState;
-use ccl_core::config::Config;
+use ccl_core::config::{Algorithm, Config};
 use ccl_core::plan::Request;
-use ccl_core::{Error, Order, ReduceOp, bootstrap};
+use ccl_core::{Error, Factor, Order, ReduceOp, bootstrap};
 use ccl_tests::local::{self, sum};
 use ccl_tests::{Group, data};
 use ccl_ze::{Buffer, Communicator, Stream};
@@ -90,9 +90,10 @@ fn usage(error: &Error) -> bool {
 }
 
 fn on_ranks(test: &str, body: impl Fn(Bench) + Sync) {
+    let config = Config { allreduce: Algorithm::Ring, ..Config::default() };
     Group::new(test, 1).env("ZE_SOFT_DEVICES", 4).run(|_| {
         for n in [1, 3] {
-            local::ranks(n, &Config::default(), &StartState::default(), |comm| {
+            local::ranks(n, &config, &StartState::default(), |comm| {
                 let mut bench = Bench::new(comm);
                 bench.works();
                 body(bench);
@@ -130,15 +131,27 @@ fn addresses_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_does_not_exist_yet_is_refused_by_name() {
-    on_ranks("what_does_not_exist_yet_is_refused_by_name", |mut bench| {
+fn what_cannot_be_is_refused_by_name() {
+    on_ranks("what_cannot_be_is_refused_by_name", |mut bench| {
         let (send, recv) = (bench.at(0), bench.at(8 * COUNT));
         let request = sum(Float32, COUNT);
-        bench.refused(&sum(Float64, COUNT), send, recv, not_there, &["float64"]);
-        bench.refused(&sum(Int32, COUNT), send, recv, not_there, &["int32"]);
-        bench.refused(&Request { op: ReduceOp::Max, ..request }, send, recv, not_there, &["max"]);
-        bench.refused(&Request { op: ReduceOp::Avg, ..request }, send, recv, not_there, &["avg"]);
-        bench.refused(&Request { order: Order::Rank, ..request }, send, recv, not_there, &["order=rank"]);
+        if bench.comm.world_size() > 1 {
+            bench.refused(
+                &Request { order: Order::Rank, ..request },
+                send,
+                recv,
+                not_there,
+                &["order=rank", "by algorithm ring"],
+            );
+        }
+        let by = |dtype, bits| ReduceOp::PreMulSum(Factor::new(dtype, bits));
+        for (op, dtype, words) in [
+            (by(Int32, 2), Float32, ["factor of int32", "float32"]),
+            (by(Float64, 2), Int32, ["factor of float64", "int32"]),
+            (by(Int32, 1 << 31), Uint64, ["factor of int32", "range"]),
+        ] {
+            bench.refused(&Request { op, ..sum(dtype, COUNT) }, send, recv, argument, &words);
+        }
     });
 }
 

@@ -17,7 +17,7 @@ const COUNT: usize = 30_000;
 fn count_wrong(rank: Rank) {
     let comm = spirv::communicator(&rank, StartState::default());
     let (stream, other) = (comm.stream(0).unwrap(), comm.stream(1).unwrap());
-    let calls = [Call { dtype: Bfloat16, count: COUNT, route: Route::Apart }; CALLS];
+    let calls = [Call::sum(Bfloat16, COUNT, Route::Apart); CALLS];
     let mut before = |_: usize| {
         if rank.rank == 1 {
             std::thread::sleep(Duration::from_millis(20));

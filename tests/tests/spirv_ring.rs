@@ -2,13 +2,13 @@
 //! Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
-use ccl_core::DataType::Float32;
+use ccl_core::DataType;
 use ccl_core::comm::StartState;
-use ccl_core::plan::Plan;
+use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::tag_span;
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
 use ccl_tests::local::{Peer, sum};
-use ccl_tests::spirv::{self, DTYPES, GRANULES, mixed};
+use ccl_tests::spirv::{self, GRANULES, kind, mixed};
 use ccl_tests::{Group, Rank, data};
 use ccl_ze::Communicator;
 use std::hash::{DefaultHasher, Hasher};
@@ -21,7 +21,7 @@ const MANY: usize = 256;
 
 /// How many wires and rounds `calls` take at most.
 fn extent(comm: &Communicator, calls: &[Call]) -> (u32, u32) {
-    let plans = calls.iter().map(|call| comm.plan(&sum(call.dtype, call.count)).unwrap());
+    let plans = calls.iter().map(|call| comm.plan(&call.request()).unwrap());
     plans.fold((0, 0), |(wires, rounds), plan| match plan {
         Plan::Ring(ring) => (wires.max(ring.wires), rounds.max(ring.rounds)),
         Plan::Push(push) => panic!("{push}"),
@@ -116,8 +116,8 @@ fn grids_of_four_to_eight_groups() {
             // 4 wires from 128 KiB on, 8 from 512 KiB on.
             let bytes = |i: usize| [140_000, 3_000, 540_000, 70_000, 140_000][i % 5];
             let call = |i: usize| {
-                let dtype = DTYPES[i % 3];
-                Call { dtype, count: bytes(i) / dtype.size() + i, route: routes[i / 3 % 3] }
+                let (dtype, op) = kind(i);
+                Call { dtype, op, count: bytes(i) / dtype.size() + i, route: routes[i / 3 % 3] }
             };
             let calls: Vec<_> = (0..CALLS).map(call).collect();
             let (wires, rounds) = extent(&comm, &calls);
@@ -150,7 +150,7 @@ fn tags_pass_their_end() {
             let calls = mixed(CALLS, 5, 6_000);
             let (mut base, mut wraps) = (start.base, 0);
             for call in &calls {
-                let rounds = comm.plan(&sum(call.dtype, call.count)).unwrap().rounds();
+                let rounds = comm.plan(&call.request()).unwrap().rounds();
                 let span = tag_span(base, rounds, start.tag_limit);
                 base = span.next;
                 wraps += u32::from(span.wraps);
@@ -164,23 +164,18 @@ fn tags_pass_their_end() {
 /// Bits of every kind, and what became of them: a hash of all results of this rank.
 fn bits(rank: &Rank, comm: Communicator) -> u64 {
     const COUNTS: [usize; 3] = [1, 63, 4_099];
-    let mut peer = Peer::new(comm, COUNTS[2] * Float32.size());
+    let mut peer = Peer::new(comm, COUNTS[2] * 8);
     let mut hasher = DefaultHasher::new();
-    for dtype in DTYPES {
-        for (seed, count) in (1..).zip(COUNTS) {
-            for kind in [data::ordinary, data::wild] {
-                let inputs: Vec<_> = (0..rank.n).map(|r| kind(dtype, seed, r, count)).collect();
-                let got = peer.reduce(&sum(dtype, count), &inputs[rank.rank], count == 63).unwrap();
-                let want = data::expected(dtype, &inputs, None);
-                assert_eq!(
-                    data::first_difference(&got, &want, dtype),
-                    None,
-                    "rank {} of {}, {dtype}",
-                    rank.rank,
-                    rank.n
-                );
-                hasher.write(&got);
-            }
+    for (turn, dtype) in DataType::ALL.into_iter().enumerate() {
+        for (i, op) in data::ops(dtype).into_iter().enumerate() {
+            // Every reduction of every type once, and every length and kind of data of every type.
+            let (count, make) = (COUNTS[i % 3], [data::ordinary, data::wild][(i / 3 + turn) % 2]);
+            let inputs: Vec<_> = (0..rank.n).map(|r| make(dtype, 1 + i as u64, r, count)).collect();
+            let request = Request { op, ..sum(dtype, count) };
+            let got = peer.reduce(&request, &inputs[rank.rank], count == 63).unwrap();
+            let difference = data::first_difference(&got, &data::reduced(&request, &inputs), dtype);
+            assert_eq!(difference, None, "rank {} of {}, {dtype} {op}", rank.rank, rank.n);
+            hasher.write(&got);
         }
     }
     hasher.finish()

@@ -23,11 +23,8 @@ fn mixed(calls: usize) -> Vec<Call> {
             k if k % 5 == 3 => 700,
             _ => 70,
         };
-        Call {
-            dtype: [Bfloat16, Float16, Float32][random % 3],
-            count: random / 64 % (most + 1),
-            route: [Route::Apart, Route::Apart, Route::Shared, Route::InPlace][random / 4 % 4],
-        }
+        let route = [Route::Apart, Route::Apart, Route::Shared, Route::InPlace][random / 4 % 4];
+        Call::sum([Bfloat16, Float16, Float32][random % 3], random / 64 % (most + 1), route)
     };
     (0..calls).map(call).collect()
 }
@@ -108,7 +105,7 @@ fn a_fill_that_does_not_wait_is_noticed() {
             }
         };
         let options = Options { seed: 1, overwrite: Overwrite::AtOnce, before: &mut before };
-        let calls = [Call { dtype: Bfloat16, count: 100, route: Route::Apart }; 200];
+        let calls = [Call::sum(Bfloat16, 100, Route::Apart); 200];
         let found = calls::run(&comm, &stream, &other, &calls, options).unwrap();
         assert!(!found.wrong.is_empty(), "no result was wrong");
     });
@@ -128,7 +125,7 @@ fn poisoned(rank: Rank, hooks: u32, tag_limit: u32) -> Vec<(usize, String)> {
     let options = Options { seed: 5, overwrite: Overwrite::Never, before: &mut before };
     // One block, so nothing of chunk 1: rank 0 waits for slot 1 only, which lies far from the ends of the staging memory
     // that the pattern of the link test has covered.
-    let calls = [Call { dtype: Bfloat16, count: 100, route: Route::Apart }];
+    let calls = [Call::sum(Bfloat16, 100, Route::Apart)];
     calls::run(&comm, &stream, &other, &calls, options).unwrap().wrong
 }
 

@@ -35,7 +35,7 @@ fn mixed(calls: usize) -> Vec<Call> {
         };
         let dtype = if random.is_multiple_of(2) { Bfloat16 } else { Float32 };
         let route = [Route::Apart, Route::InPlace, Route::Shared][random / 2 % 3];
-        Call { dtype, count: 1 + random / 16 % most, route }
+        Call::sum(dtype, 1 + random / 16 % most, route)
     };
     (0..calls).map(call).collect()
 }
@@ -158,7 +158,7 @@ fn a_frozen_base_is_noticed() {
 /// Calls of some size, all alike; how many results were wrong, or a failure, by rank.
 fn mutated(n: usize, config: &Config, hooks: u32, calls: usize, count: usize) -> Vec<Result<usize, String>> {
     let start = StartState { hooks, ..StartState::default() };
-    let calls = vec![Call { dtype: Bfloat16, count, route: Route::Apart }; calls];
+    let calls = vec![Call::sum(Bfloat16, count, Route::Apart); calls];
     local::ranks(n, config, &start, |comm| match run(&comm, &calls) {
         Ok(found) => Ok(found.wrong.len()),
         Err(error) => Err(error.to_string()),

@@ -41,6 +41,14 @@ pub struct Request {
     pub registered: Option<Registered>,
 }
 
+impl Request {
+    /// Whether a kernel runs for it among `n` ranks: a message is at most copied where there is nothing to reduce, and
+    /// nothing is to be multiplied.
+    pub const fn computes(&self, n: usize) -> bool {
+        self.count > 0 && (n > 1 || matches!(self.op, ReduceOp::PreMulSum(_)))
+    }
+}
+
 /// A buffer of a call as a place in a registered one. Alike on all ranks: that is what they agree on by registering, and
 /// what a caller vouches for with the offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -133,7 +141,7 @@ pub fn plan(request: &Request, agreed: &Agreed, config: &Config) -> Result<Plan>
     if count == 0 {
         return Ok(Plan::Empty);
     }
-    if n == 1 {
+    if !request.computes(n) {
         return Ok(Plan::Local);
     }
     let (plan, variable) = match select::select(request, &geometry, agreed, config)? {
@@ -216,7 +224,16 @@ mod tests {
     fn the_three_kinds_of_plan() {
         let config = Config::default();
         assert_eq!(plan(&request(0), &AGREED, &config), Ok(Plan::Empty));
-        assert_eq!(plan(&request(5), &Agreed { n: 1, ..AGREED }, &config), Ok(Plan::Local));
+        let alone = Agreed { n: 1, ..AGREED };
+        assert_eq!(plan(&request(5), &alone, &config), Ok(Plan::Local));
+        // One rank alone multiplies, in either order.
+        for order in [Order::Ring, Order::Rank] {
+            let op = ReduceOp::PreMulSum(Factor::new(DataType::Bfloat16, 3));
+            let plan = plan(&Request { op, order, ..request(100_000) }, &alone, &config).unwrap();
+            assert_eq!(plan.verify(), Ok(()));
+            let Plan::Ring(ring) = plan else { panic!("{plan}") };
+            assert!(ring.steps(0).all(|step| step.store && !step.send && !step.receive && !step.reduce));
+        }
         assert_eq!(ring(1, &AGREED, &config).rounds, 1);
     }
 

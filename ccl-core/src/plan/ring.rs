@@ -16,7 +16,7 @@ pub const MAX_SLOT_TILES: u32 = 1 << 16;
 /// A ring all-reduce of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingPlan {
-    /// Ranks, at least 2.
+    /// Ranks. One that is alone sends nothing; it multiplies what is to be multiplied.
     pub n: usize,
     /// Element type.
     pub dtype: DataType,
@@ -92,8 +92,8 @@ impl RingPlan {
     pub fn new(request: &Request, agreed: &Agreed, wires: u32) -> Result<Self> {
         let Request { count, dtype, op, order, period, .. } = *request;
         let Agreed { n, form, slot_tiles, .. } = *agreed;
-        if n < 2 {
-            return Err(Error::InvalidArgument(format!("a ring of {n} ranks; it takes at least 2")));
+        if n == 0 {
+            return Err(Error::InvalidArgument("a ring of 0 ranks".into()));
         }
         if slot_tiles > MAX_SLOT_TILES {
             return Err(Error::InvalidArgument(format!(
@@ -287,8 +287,8 @@ mod tests {
             period: None,
             registered: None,
         };
-        let agreed = Agreed { max_wires: 4, tag_limit: 9, ..Agreed::ring(1, LineForm::L8, 4) };
-        assert!(RingPlan::new(&request, &agreed, 1).unwrap_err().to_string().contains("ring of 1"));
+        let agreed = Agreed { max_wires: 4, tag_limit: 9, ..Agreed::ring(0, LineForm::L8, 4) };
+        assert!(RingPlan::new(&request, &agreed, 1).unwrap_err().to_string().contains("ring of 0"));
         let agreed = Agreed { n: 2, ..agreed };
         let huge = Agreed { slot_tiles: MAX_SLOT_TILES + 1, ..agreed };
         assert!(RingPlan::new(&request, &huge, 1).unwrap_err().to_string().contains("tiles"));

@@ -139,6 +139,10 @@ pub fn select(request: &Request, geometry: &Geometry, agreed: &Agreed, config: &
     let bytes = geometry.count() * geometry.elem() as u64;
     let context = Context { request, geometry, agreed, config, bytes };
     let push = |mode| context.push(mode);
+    if agreed.n == 1 {
+        // Nobody to send to, and no order: whatever is asked for.
+        return Ok(Choice::Ring { wires: context.wires(agreed.slot_tiles) });
+    }
     match config.allreduce {
         Algorithm::Ring => context.ring(),
         Algorithm::Mesh => push(Mode::Mesh),

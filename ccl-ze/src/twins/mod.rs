@@ -11,9 +11,9 @@ mod wait;
 
 pub use reduce::Simd;
 
-use crate::kernels::{PROBE_ARGS, RING_ARGS, probe_word};
+use crate::kernels::{PROBE_ARGS, RING_ARGS, WIDTHS, probe_word};
 use ccl_core::plan::geometry::Geometry;
-use ccl_core::{DataType, Kind, Order, ReduceOp};
+use ccl_core::protocol::LineForm;
 use reduce::Reducer;
 use std::sync::OnceLock;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
@@ -39,10 +39,10 @@ unsafe fn arg<T: Copy>(launch: &zesoft_launch_t, index: usize) -> T {
     unsafe { (*launch.args.add(index)).cast::<T>().read_unaligned() }
 }
 
-/// The ring of one datatype (by its ABI number) and line form (by its payload).
-unsafe extern "C" fn ring_kernel<const DTYPE: u32, const D: usize>(launch: *const zesoft_launch_t) {
+/// The ring of one line form (by its payload), of elements that fill `P` words of a line.
+unsafe extern "C" fn ring_kernel<const D: usize, const P: usize>(launch: *const zesoft_launch_t) {
     // SAFETY: the driver passes a live launch with the registered arguments.
-    let (launch, args) = unsafe {
+    let (launch, args, kind, factor) = unsafe {
         let launch = &*launch;
         let args = ring::Args {
             send: arg(launch, 0),
@@ -59,18 +59,17 @@ unsafe extern "C" fn ring_kernel<const DTYPE: u32, const D: usize>(launch: *cons
             rounds: arg(launch, 11),
             slot_tiles: arg(launch, 12),
         };
-        (launch, args)
+        (launch, args, arg::<u32>(launch, 13), arg::<u64>(launch, 14))
     };
     let _fp = fp::DefaultFp::enter();
-    let plan = DataType::from_abi(DTYPE).and_then(|dtype| {
-        let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), dtype.size()).ok()?;
-        let kind = Kind::new(dtype, ReduceOp::Sum, Order::Ring).word();
-        Some((geometry, kind, Reducer::new(kind, 0, args.n as usize, simd())?))
+    let plan = Reducer::new(kind, factor, args.n as usize, simd()).and_then(|reducer| {
+        let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), reducer.size()).ok()?;
+        Some((geometry, reducer))
     });
-    // The host planned this launch with the same geometry, so there is one; only registered types get here.
-    if let Some((geometry, kind, reducer)) = plan {
+    // The host planned this launch with the same geometry and wrote the kind, so there are both.
+    if let Some((geometry, reducer)) = plan {
         // SAFETY: the launch is the endpoint's, which passes its own memory and buffers that its caller vouched for.
-        unsafe { ring::run::<D>(&args, geometry, launch.group_count[0] as usize, kind, &reducer) };
+        unsafe { ring::run::<D, P>(&args, geometry, launch.group_count[0] as usize, kind, &reducer) };
     }
 }
 
@@ -95,22 +94,20 @@ pub(crate) struct Twin {
 
 /// All twins.
 pub(crate) fn all() -> Vec<Twin> {
-    macro_rules! rings {
-        ($($dtype:ident),*) => { vec![$(
-            (DataType::$dtype, 1, ring_kernel::<{ DataType::$dtype as u32 }, 1> as zesoft_kernel_fn),
-            (DataType::$dtype, 3, ring_kernel::<{ DataType::$dtype as u32 }, 3> as zesoft_kernel_fn),
-            (DataType::$dtype, 15, ring_kernel::<{ DataType::$dtype as u32 }, 15> as zesoft_kernel_fn),
-        )*] };
+    // Lines by form: of elements of up to 4 bytes, and of 8.
+    let rings: [[zesoft_kernel_fn; 2]; 3] = [
+        [ring_kernel::<1, 1>, ring_kernel::<1, 1>],
+        [ring_kernel::<3, 3>, ring_kernel::<3, 2>],
+        [ring_kernel::<15, 15>, ring_kernel::<15, 14>],
+    ];
+    let mut twins = Vec::new();
+    for (form, functions) in LineForm::ALL.into_iter().zip(rings) {
+        for width in WIDTHS {
+            let function = functions[usize::from(width == 8)];
+            let name = crate::kernels::ring_name(width, form.granule());
+            twins.push(Twin { name, function, arg_sizes: &RING_ARGS });
+        }
     }
-    let rings: Vec<(DataType, usize, zesoft_kernel_fn)> = rings![Bfloat16, Float16, Float32];
-    let mut twins: Vec<Twin> = rings
-        .into_iter()
-        .map(|(dtype, payload, function)| Twin {
-            name: crate::kernels::ring_name(dtype, (payload + 1) * 4),
-            function,
-            arg_sizes: &RING_ARGS,
-        })
-        .collect();
     twins.push(Twin { name: crate::kernels::PROBE.into(), function: probe_kernel, arg_sizes: &PROBE_ARGS });
     twins
 }

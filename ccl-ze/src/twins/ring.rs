@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 /// One launch.
-struct Ring<'a, const D: usize> {
+struct Ring<'a, const D: usize, const P: usize> {
     args: &'a Args,
     call: &'a Call<'a>,
     geometry: Geometry,
@@ -42,12 +42,18 @@ struct Ring<'a, const D: usize> {
     wires: usize,
 }
 
-/// Runs the kernel: `D` is the line's payload in words.
+/// Runs the kernel: a line has `D` words besides its flag, and `P` of them carry data.
 ///
 /// # Safety
 /// `args` are those of a launch on an active communicator of this line form: buffers of `count` elements, staging
 /// memory of the agreed size, the next rank's mapped.
-pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires: usize, kind: u32, reducer: &Reducer) {
+pub(super) unsafe fn run<const D: usize, const P: usize>(
+    args: &Args,
+    geometry: Geometry,
+    wires: usize,
+    kind: u32,
+    reducer: &Reducer,
+) {
     let size = reducer.size();
     let frame = Frame {
         state: args.state,
@@ -58,19 +64,26 @@ pub(super) unsafe fn run<const D: usize>(args: &Args, geometry: Geometry, wires:
         n: args.n as usize,
         wires,
         rounds: args.rounds,
+        // The factor is each rank's own, and so nothing to compare.
         shape: Shape::new(args.count, args.period, 0, kind, args.rounds),
         output: args.recv,
         output_bytes: args.count as usize * size,
         granule: size_of::<Line<D>>(),
-        flag_bytes: slots(args.n as usize) * args.slot_tiles as usize * Ring::<D>::TILE_BYTES,
+        flag_bytes: slots(args.n as usize) * args.slot_tiles as usize * Ring::<D, P>::TILE_BYTES,
     };
     let rounds = |call: &Call<'_>| {
-        let ring = Ring::<D> { args, call, geometry, reducer, wires };
+        let ring = Ring::<D, P> { args, call, geometry, reducer, wires };
         // SAFETY: by this function's contract.
         (0..args.rounds).try_for_each(|round| unsafe { ring.round(round, call.tag(round)) })
     };
     // SAFETY: by this function's contract.
     unsafe { call::run(&frame, rounds) };
+}
+
+/// The first words of a line's.
+#[inline(always)]
+fn head<const D: usize, const P: usize>(data: &[u32; D]) -> [u32; P] {
+    std::array::from_fn(|i| data[i])
 }
 
 /// The blocks of a tile, in the order of the wire's stream.
@@ -80,9 +93,9 @@ struct Tile {
 }
 
 impl Tile {
-    fn next(blocks: &mut Blocks) -> Option<Tile> {
+    fn next(blocks: &mut Blocks, most: usize) -> Option<Tile> {
         let mut tile = Tile { blocks: [Block { first: 0, elements: 0 }; TILE_BLOCKS], len: 0 };
-        for (slot, block) in tile.blocks.iter_mut().zip(blocks.by_ref()) {
+        for (slot, block) in tile.blocks[..most].iter_mut().zip(blocks.by_ref()) {
             *slot = block;
             tile.len += 1;
         }
@@ -90,9 +103,10 @@ impl Tile {
     }
 }
 
-impl<const D: usize> Ring<'_, D> {
+impl<const D: usize, const P: usize> Ring<'_, D, P> {
     const LINES_PER_TILE: usize = TILE_WORDS / D;
     const TILE_BYTES: usize = Self::LINES_PER_TILE * (D + 1) * 4;
+    const TILE_BLOCKS: usize = Self::LINES_PER_TILE * P / BLOCK_WORDS;
 
     /// Slot `slot`'s part of `wire`, in a staging memory.
     fn lines(&self, staging: *mut u8, slot: usize, wire: usize) -> *const Line<D> {
@@ -112,9 +126,10 @@ impl<const D: usize> Ring<'_, D> {
         for position in 0..=last {
             let chunk = sent_chunk(n, rank, position);
             for wire in 0..self.wires {
-                let first_block = u64::from(round) * u64::from(self.args.tiles) * TILE_BLOCKS as u64;
+                let first_block = u64::from(round) * u64::from(self.args.tiles) * Self::TILE_BLOCKS as u64;
                 let total = self.geometry.wire_blocks(chunk, self.wires as u32, wire as u32);
-                let blocks = total.saturating_sub(first_block).min(u64::from(self.args.tiles) * TILE_BLOCKS as u64);
+                let blocks =
+                    total.saturating_sub(first_block).min(u64::from(self.args.tiles) * Self::TILE_BLOCKS as u64);
                 if blocks == 0 {
                     continue;
                 }
@@ -156,18 +171,18 @@ impl<const D: usize> Ring<'_, D> {
         let outgoing = self.lines(self.args.outbox, position, wire);
         let (chunk, wires) = (step.chunk, self.wires as u32);
         let words_of_all = self.geometry.wire_words(chunk, wires, step.wire, step.first_block, u64::from(step.blocks));
-        step.lines = words_of_all.div_ceil(D as u64) as u32;
+        step.lines = words_of_all.div_ceil(P as u64) as u32;
         let mut blocks = self.geometry.blocks(chunk, wires, step.wire, step.first_block, u64::from(step.blocks));
         let mut words = [0u32; TILE_WORDS];
         let mut line = 0;
-        while let Some(tile) = Tile::next(&mut blocks) {
+        while let Some(tile) = Tile::next(&mut blocks, Self::TILE_BLOCKS) {
             let lines = (step.lines as usize - line).min(Self::LINES_PER_TILE);
             if step.receive {
-                for (i, payload) in words.as_chunks_mut::<D>().0[..lines].iter_mut().enumerate() {
+                for (i, payload) in words.as_chunks_mut::<P>().0[..lines].iter_mut().enumerate() {
                     // SAFETY: the plan keeps a slot's lines inside the staging memory.
                     let line = unsafe { &*incoming.add(line + i) };
                     self.call.waiter.until(|| line.flag(), tag)?;
-                    *payload = line.take();
+                    *payload = head(&line.take());
                 }
                 if step.reduce {
                     // SAFETY: the blocks lie in the input.
@@ -182,18 +197,20 @@ impl<const D: usize> Ring<'_, D> {
                 unsafe { self.store(&tile, &words) };
             }
             if step.send {
-                for (i, payload) in words.as_chunks::<D>().0[..lines].iter().enumerate() {
+                for (i, payload) in words.as_chunks::<P>().0[..lines].iter().enumerate() {
                     // SAFETY: as above, in the next rank's staging memory.
                     let line = unsafe { &*outgoing.add(line + i) };
+                    let mut data = [0; D];
+                    data[..P].copy_from_slice(payload);
                     if !hooks::on(self.call.hooks, hooks::FLAG_FIRST) {
-                        line.put(payload, tag);
+                        line.put(&data, tag);
                     } else {
                         // Long enough for a receiver that shares the processor to come in between.
                         let between = || match i {
                             0 => std::thread::sleep(std::time::Duration::from_micros(50)),
                             _ => (0..50).for_each(|_| std::hint::spin_loop()),
                         };
-                        line.put_flag_first(payload, tag, between);
+                        line.put_flag_first(&data, tag, between);
                     }
                 }
                 self.call.waiter.notify();
