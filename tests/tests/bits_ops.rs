@@ -45,7 +45,7 @@ fn check(n: usize, granule: u32, requests: &[Request], make: impl Fn(&Request, u
 }
 
 fn any(request: &Request, i: u64, rank: usize) -> Vec<u8> {
-    let make = if i % 3 == 0 { data::ordinary } else { data::wild };
+    let make = if i.is_multiple_of(3) { data::ordinary } else { data::wild };
     make(request.dtype, i, rank, request.count as usize)
 }
 
@@ -54,7 +54,7 @@ fn requests(shift: usize) -> Vec<Request> {
     let mut requests = Vec::new();
     for (turn, dtype) in DataType::ALL.into_iter().enumerate() {
         for (i, op) in data::ops(dtype).into_iter().enumerate() {
-            let few = (0..=130).filter(|count| (count + turn + shift) % 12 == 2 * i || (count + i) % 65 == 0);
+            let few = (0..=130).filter(|count| (count + turn + shift) % 12 == 2 * i || (count + i).is_multiple_of(65));
             let many = [[251, 1009, 4099, 10_007][(turn + i + shift) % 4], [257, 523, 2053][(turn + i) % 3]];
             requests.extend(few.chain(many).map(|count| Request { op, ..sum(dtype, count) }));
         }
