@@ -4,7 +4,7 @@ mod completion;
 
 pub use completion::{Completion, Health, wait};
 
-use crate::config::{Check, Config};
+use crate::config::{Algorithm, Check, Config, TransportChoice};
 use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::{Delivery, Mesh, Parcel};
@@ -150,12 +150,30 @@ impl<D: Device> Communicator<D> {
         let mut endpoint = loop {
             let mut endpoint = connect(device, mesh, &agreed, &mut place)?;
             // A form that was asked for is taken as it is; a test that breaks a rule wants to see it broken in its calls.
-            if n == 1
-                || config.granule != 0
-                || hellos.iter().any(|hello| hello.hooks != 0)
-                || litmus(&mut endpoint, mesh, &agreed, config, &state)?
-            {
+            if n == 1 || config.granule != 0 || hellos.iter().any(|hello| hello.hooks != 0) {
                 break endpoint;
+            }
+            let mut shows = |algorithm, transport| {
+                litmus(
+                    &mut endpoint,
+                    mesh,
+                    &agreed,
+                    &state,
+                    &Config { allreduce: algorithm, transport, ..config.clone() },
+                )
+            };
+            // A ring has lines to the next rank only.
+            let whole = shows(Algorithm::Ring, TransportChoice::Auto)?
+                && (agreed.push_tiles == 0 || shows(Algorithm::OneShot, TransportChoice::Lines)?);
+            if whole {
+                if agreed.bulk_bytes == 0 || shows(Algorithm::Mesh, TransportChoice::Bulk)? {
+                    break endpoint;
+                }
+                agreed.bulk_bytes = 0;
+                if rank == 0 {
+                    tracing::warn!("data does not arrive before its flag here; flags travel with their data only");
+                }
+                continue;
             }
             let form = agreed.form;
             agreed.form = form.narrower().ok_or_else(|| Error::Device {
@@ -171,7 +189,7 @@ impl<D: Device> Communicator<D> {
             }
         };
         agreed.tag_limit = start.tag_limit;
-        let state = CommState { granule: agreed.form.granule() as u32, ..state };
+        let state = CommState { granule: agreed.form.granule() as u32, bulk_bytes: agreed.bulk_bytes, ..state };
         endpoint.activate(&state, agreed.form)?;
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
@@ -298,19 +316,21 @@ const LITMUS_COUNT: u64 = 8192;
 /// How long a rank waits for a line in the litmus test.
 const LITMUS_LIMIT_MS: u64 = 10_000;
 
-/// Whether lines of the agreed form arrive whole on every rank, as far as calls with changing data can show.
+/// Whether lines of the agreed form arrive whole on every rank, or bulk data before its flag, as far as calls with changing
+/// data can show. The configuration forces by what.
 fn litmus<E: Endpoint>(
     endpoint: &mut E,
     mesh: &Mesh,
     agreed: &Agreed,
-    config: &Config,
     state: &CommState,
+    config: &Config,
 ) -> Result<bool> {
     let state = CommState {
         base: 0,
         tag_limit: agreed.tag_limit,
         spin_limit_ms: LITMUS_LIMIT_MS,
         granule: agreed.form.granule() as u32,
+        bulk_bytes: agreed.bulk_bytes,
         ..*state
     };
     endpoint.activate(&state, agreed.form)?;

@@ -363,7 +363,11 @@ impl Endpoint for ZeEndpoint {
         if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
             return Ok(true);
         }
-        let Plan::Ring(ring) = plan else { return Ok(true) };
+        let n = match plan {
+            Plan::Ring(ring) => ring.n,
+            Plan::Push(push) => push.n,
+            Plan::Empty | Plan::Local => return Ok(true),
+        };
         let executable = self.prepare(request, plan, rank)?;
         let count = request.count as usize;
         let bytes = count * size_of::<f32>();
@@ -382,7 +386,7 @@ impl Endpoint for ZeEndpoint {
                 self.stream.copy(output.as_mut_ptr().cast(), memory.address, bytes, &[])?;
             }
             self.stream.settle()?;
-            let sum = |i| (0..ring.n).map(|rank| value(rank, call, i)).sum::<f32>();
+            let sum = |i| (0..n).map(|rank| value(rank, call, i)).sum::<f32>();
             whole &= output.iter().enumerate().all(|(i, got)| *got == sum(i));
         }
         Ok(whole)
