@@ -188,6 +188,11 @@ impl Executor {
         self.push(|state| state.push(lane, work))
     }
 
+    /// Submits one command to a lane.
+    pub(crate) fn submit_command(&self, lane: LaneId, command: Command) -> Receipt {
+        self.push(|state| state.push_command(lane, command))
+    }
+
     /// Submits what has no lane of its own: it is ordered only by what it waits for.
     pub(crate) fn submit_alone(&self, work: Work) -> Receipt {
         self.push(|state| state.push_alone(work))
@@ -231,26 +236,27 @@ impl Executor {
         if runner == Runner::Host {
             self.host_runs.fetch_add(1, Ordering::Relaxed);
         }
-        let step = match &picked {
-            Picked::Command(command, position) => {
-                self.execute_command(command, *position);
-                false
+        let emptied = match picked {
+            Picked::Command(mut command, position) => {
+                self.execute_command(&command, position);
+                command.empty();
+                Some(command)
             }
             Picked::Step { recording, at, count } => {
-                if let Some(command) = recording.commands.get(*at) {
-                    self.execute_command(command, *count);
+                if let Some(command) = recording.commands.get(at) {
+                    self.execute_command(command, count);
                 }
-                true
+                None
             }
             Picked::Node { graph, node, replay } => {
-                graph.run(*node, *replay, |op, signal, count| {
+                graph.run(node, replay, |op, signal, count| {
                     self.execute(op, signal, count);
                 });
                 kick_others(Some(self));
-                true
+                None
             }
         };
-        let (finished, over) = self.state.lock().finish(lane, step);
+        let (finished, over) = self.state.lock().finish(lane, emptied);
         drop(over);
         if finished {
             self.pending.fetch_sub(1, Ordering::SeqCst);

@@ -172,7 +172,7 @@ impl List {
         match &self.kind {
             ListKind::Immediate { lane, .. } => {
                 self.executor.start()?;
-                let receipt = self.executor.submit(*lane, Work::Command(Command { op, waits, signal }));
+                let receipt = self.executor.submit_command(*lane, Command { op, waits, signal });
                 self.submitted(receipt, event)
             }
             ListKind::Regular { record, .. } => {
@@ -245,7 +245,7 @@ impl List {
         }
         self.executor.start()?;
         if !waits.is_empty() {
-            let receipt = self.executor.submit(*lane, Work::Command(Command { op: Op::Nothing, waits, signal: None }));
+            let receipt = self.executor.submit_command(*lane, Command { op: Op::Nothing, waits, signal: None });
             self.submitted(receipt, None)?;
         }
         for list in lists {
@@ -254,7 +254,7 @@ impl List {
         }
         if signal.is_some() {
             let command = Command { op: Op::Nothing, waits: Waits::default(), signal };
-            let receipt = self.executor.submit(*lane, Work::Command(command));
+            let receipt = self.executor.submit_command(*lane, command);
             self.submitted(receipt, event)?;
         }
         Ok(())
@@ -291,11 +291,11 @@ impl List {
             waits.push(Wait::Replay(graph.clone(), *replay - 1));
         }
         let begin = Command { op: Op::Begin(graph.clone(), *replay), waits, signal: None };
-        let begun = self.executor.submit(*lane, Work::Command(begin));
+        let begun = self.executor.submit_command(*lane, begin);
         graph.submit(*replay, begun.source);
         let mut waits = Waits::default();
         waits.push(Wait::Replay(graph.clone(), *replay));
-        let receipt = self.executor.submit(*lane, Work::Command(Command { op: Op::Nothing, waits, signal }));
+        let receipt = self.executor.submit_command(*lane, Command { op: Op::Nothing, waits, signal });
         drop(replay);
         self.submitted(receipt, event)
     }

@@ -188,6 +188,13 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// Lets go of all that it holds.
+    pub(crate) fn empty(&mut self) {
+        self.op = Op::Nothing;
+        self.waits = Waits::default();
+        self.signal = None;
+    }
+
     /// Whether it is a barrier for all that was submitted before: one with a wait list only waits for that.
     pub(crate) fn is_full_barrier(&self) -> bool {
         matches!(self.op, Op::Barrier) && self.waits.is_empty()

@@ -36,10 +36,9 @@ impl Progress {
 }
 
 /// What a lane is given.
-#[expect(clippy::large_enum_variant, reason = "commands lie in the lane's ring: no allocation per command")]
 pub(crate) enum Work {
-    /// One command.
-    Command(Command),
+    /// One command, in a box of the executor's that is used again.
+    Command(Box<Command>),
     /// A closed list, to be executed once.
     Run(Run),
     /// One executor's share of a graph's replay.
@@ -128,10 +127,9 @@ struct Lane {
 }
 
 /// What was chosen to run.
-#[expect(clippy::large_enum_variant, reason = "it lives on the stack of whoever runs it")]
 pub(super) enum Picked {
     /// A command, and its place in its lane.
-    Command(Command, u64),
+    Command(Box<Command>, u64),
     /// The command at `at` of a list, if it has that many, and what its counter becomes.
     Step { recording: Arc<Recording>, at: usize, count: u64 },
     /// A node of a graph.
@@ -145,6 +143,9 @@ pub(super) struct State {
     free: Vec<usize>,
     /// Lanes with something to run.
     live: Vec<usize>,
+    /// Boxes of commands that have run, emptied: a command is large, and is not to be allocated anew each time.
+    #[expect(clippy::vec_box, reason = "a command moves by its box")]
+    spare: Vec<Box<Command>>,
     /// The newest ticket given out.
     pub(super) ticket: u64,
     pub(super) kicked: bool,
@@ -186,6 +187,17 @@ impl State {
             self.live.push(id);
         }
         (self.ticket, lane.submitted)
+    }
+
+    pub(super) fn push_command(&mut self, lane: LaneId, command: Command) -> (u64, u64) {
+        let boxed = match self.spare.pop() {
+            Some(mut boxed) => {
+                *boxed = command;
+                boxed
+            }
+            None => Box::new(command),
+        };
+        self.push(lane, Work::Command(boxed))
     }
 
     pub(super) fn push_alone(&mut self, work: Work) -> (u64, u64) {
@@ -243,13 +255,16 @@ impl State {
         Ok((LaneId(id), picked))
     }
 
-    /// Notes that what [`Self::pick`] took has run; `step` if it was a command of a run. Says whether that finished an
-    /// item, and gives back a finished run, for the caller to drop when it no longer holds the lock.
-    pub(super) fn finish(&mut self, LaneId(id): LaneId, step: bool) -> (bool, Option<Work>) {
+    /// Notes that what [`Self::pick`] took has run: the command in this box, now emptied, or else a command of a run or a
+    /// node of a part. Says whether that finished an item, and gives back a finished run, for the caller to drop when it
+    /// no longer holds the lock.
+    pub(super) fn finish(&mut self, LaneId(id): LaneId, emptied: Option<Box<Command>>) -> (bool, Option<Work>) {
         let lane = &mut self.lanes[id];
         lane.running = false;
         let mut over = None;
-        if step {
+        if let Some(emptied) = emptied {
+            self.spare.push(emptied);
+        } else {
             // A run stays at the front of its lane until its last command has run, and so does a part.
             let last = match lane.items.front_mut().map(|item| &mut item.work) {
                 Some(Work::Run(run)) => run.advance(),
