@@ -46,7 +46,7 @@ fn the_table_for_every_number_of_ranks_and_type() {
         let rows = rows(&output);
         assert_eq!(rows.len(), 4, "{table}");
         for (row, bytes) in rows.iter().zip([8, 128, 2048, 32768]) {
-            assert_eq!(row.len(), 13, "{row:?}");
+            assert_eq!(row.len(), 16, "{row:?}");
             assert_eq!(row[..2], [bytes.to_string(), (bytes / size).to_string()]);
             assert_eq!(row[3..5], ["sum", "-1"]);
             assert_eq!((&*row[8], &*row[12]), ("0", "0"), "#wrong");
@@ -72,7 +72,7 @@ fn json_for_programs() {
         assert_eq!(result["bytes"], [4, 4096][number / 2]);
         assert_eq!(result["count"], [2, 2048][number / 2]);
         assert_eq!(result["in_place"], number % 2 == 1);
-        for (name, value) in [("dtype", "bfloat16"), ("op", "sum"), ("algo", "auto"), ("order", "ring")] {
+        for (name, value) in [("dtype", "bfloat16"), ("op", "sum"), ("order", "ring")] {
             assert_eq!(result[name], value, "{name}");
         }
         let number = |name: &str| result[name].as_f64().unwrap_or_else(|| panic!("no {name} in {result}"));
@@ -81,6 +81,7 @@ fn json_for_programs() {
         assert!(number("first_call_us") > 0.0);
         let algbw = number("bytes") / median / 1e3;
         assert!((number("algbw_gbps") - algbw).abs() < 1e-9);
+        assert!(["ring", "mesh", "oneshot"].contains(&result["algo"].as_str().unwrap()), "{result}");
         // 2(n-1)/n is 1 for two ranks.
         assert!((number("busbw_gbps") - algbw).abs() < 1e-9);
         assert_eq!(result["wrong"], 0);
@@ -88,6 +89,46 @@ fn json_for_programs() {
         assert!((1.0..=4.0).contains(&number("ze_calls_per_op")), "{result}");
     }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing beside the file");
+}
+
+#[test]
+fn replays_beside_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (json, csv, svg) = (file("out.json"), file("out.csv"), file("out.svg"));
+    let output = run(&format!(
+        "perf all_reduce --ranks 2 -b 8 -e 64K -f 128 -d bf16 -n 5 --graph 20 --json {} --csv {} --plot {}",
+        json.display(),
+        csv.display(),
+        svg.display()
+    ));
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{table}{errors}");
+    let head: Vec<&str> = table.lines().find(|line| line.contains("redop")).unwrap().split_whitespace().collect();
+    assert_eq!(head[14..], ["p99", "p99", "replay", "replay", "algo"]);
+    for row in rows(&output) {
+        assert_eq!(row.len(), 18, "{row:?}");
+        assert!(row[15].parse::<f64>().is_ok_and(|time| time > 0.0), "{row:?}");
+    }
+    let json: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    for result in json["results"].as_array().unwrap() {
+        let replay = &result["replay"];
+        assert_eq!((&replay["replays"], &replay["wrong"]), (&20.into(), &0.into()), "{result}");
+        assert!(replay["median_us"].as_f64().unwrap() <= replay["p99_us"].as_f64().unwrap());
+    }
+    let csv = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(csv.lines().count(), 1 + json["results"].as_array().unwrap().len());
+    assert!(csv.lines().next().unwrap().contains("replay_median_us"));
+    let svg = std::fs::read_to_string(&svg).unwrap();
+    assert!(svg.contains("latency") && svg.contains("in place, replayed") && svg.contains("bus bandwidth"));
+}
+
+#[test]
+fn a_wrong_element_of_a_replay_is_found() {
+    let output = run("perf all_reduce --ranks 2 -b 1K -e 1K -d bfloat16 -n 2 --graph 2 --corrupt");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("512 elements of bfloat16 sum, in place, replayed: element 256 is"), "{errors}");
 }
 
 #[test]
@@ -109,7 +150,10 @@ fn one_wrong_element_is_found() {
     assert_eq!(output.status.code(), Some(1), "{table}{errors}");
     assert_eq!((&*rows(&output)[0][8], &*rows(&output)[0][12]), ("1", "1"), "{table}");
     assert!(table.contains("# Out of bounds values : 2 FAILED"), "{table}");
-    assert!(errors.contains("wrong data on rank 1, 512 elements, in place: element 256 is"), "{errors}");
+    assert!(
+        errors.contains("wrong data on rank 1, 512 elements of bfloat16 sum, in place: element 256 is"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -129,9 +173,11 @@ fn what_is_not_there_is_refused_before_anything_starts() {
         ("perf gather", "unknown collective 'gather'"),
         ("perf all_reduce --algo direct", "buffers are not registered"),
         ("perf all_reduce --order rank --algo ring", "order=rank"),
-        ("perf all_reduce --graph 5", "--graph is not there yet"),
-        ("perf all_reduce -o max", "max"),
-        ("perf all_reduce -d int8", "int8"),
+        ("perf all_reduce --graph 0", "at least 1 replay"),
+        ("perf all_reduce -o median", "median"),
+        ("perf all_reduce -d int7", "int7"),
+        ("perf all_reduce --plot picture.png", "SVG"),
+        ("perf all_reduce --csv /nowhere/at/all.csv", "/nowhere/at/all.csv"),
         ("perf all_reduce --ranks 99", "99 ranks"),
         ("perf all_reduce --ranks 0", "at least 1 rank"),
         ("perf all_reduce -b 0", "'0' is not a size"),
@@ -140,8 +186,6 @@ fn what_is_not_there_is_refused_before_anything_starts() {
         ("perf all_reduce --json /nowhere/at/all.json", "/nowhere/at/all.json"),
         ("perf all_reduce --frobnicate", "--frobnicate"),
         ("run --dry-run -- true", "run is not there yet; there are: perf, doctor"),
-        ("verify somewhere", "verify is not there yet"),
-        ("replay somewhere", "replay is not there yet"),
         ("trace 1", "trace is not there yet"),
         ("dance", "unknown command 'dance'"),
         ("", "Usage"),

@@ -5,22 +5,24 @@ use serde::{Deserialize, Serialize};
 /// The first line to a rank.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Job {
-    pub(super) dtype: String,
-    pub(super) op: String,
-    /// Elements of the largest message.
-    pub(super) max_count: u64,
+    /// Bytes of the largest message.
+    pub(super) max_bytes: u64,
+    /// Whether the buffers are registered with the communicator.
+    pub(super) registered: bool,
     pub(super) corrupt: bool,
 }
 
 /// The lines after it, answered one by one. All ranks get the same.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) enum Command {
     /// Makes ready for messages of `count` elements, with fresh input.
-    Prepare { count: u64, in_place: bool },
-    /// Times so many calls.
-    Time { calls: u32 },
-    /// Checks calls with fresh input.
-    Check,
+    Prepare { dtype: String, op: String, count: u64, in_place: bool },
+    /// Records the call in a graph.
+    Record,
+    /// Times so many calls, or replays of what was recorded.
+    Time { calls: u32, replayed: bool },
+    /// Checks calls, or replays, with fresh input for each.
+    Check { replayed: bool },
 }
 
 /// What a rank says.
@@ -28,8 +30,10 @@ pub(super) enum Command {
 pub(super) enum Reply {
     /// To the job.
     Ready(Ready),
-    /// To [`Command::Prepare`].
-    Prepared,
+    /// To [`Command::Prepare`]: what the call will run.
+    Prepared { algo: String, plan: String },
+    /// To [`Command::Record`].
+    Recorded,
     /// To [`Command::Time`].
     Timed(Timing),
     /// To [`Command::Check`].
@@ -46,8 +50,6 @@ pub(super) struct Ready {
     pub(super) p2p: bool,
     pub(super) granule: usize,
     pub(super) staging_bytes: usize,
-    /// For the largest message.
-    pub(super) plan: String,
     pub(super) init_ms: f64,
 }
 

@@ -14,8 +14,8 @@ use crate::crew::{Crew, Failure, Seat};
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use indicatif::{ProgressBar, ProgressStyle};
 use message::{Command, Job, Ready, Reply, Timing};
-use options::Options;
-use report::{Report, Row};
+use options::{Options, Series};
+use report::{Replay, Report, Row};
 use sizes::Step;
 use std::fmt;
 use std::io::Write;
@@ -87,12 +87,14 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Stop> {
-    if let Some(path) = &options.json {
-        report::probe_json(path).map_err(Stop::usage)?;
+    let files = [("--json", &options.json), ("--csv", &options.csv), ("--plot", &options.plot)];
+    for (flag, path) in files {
+        path.as_ref().map_or(Ok(()), |path| report::probe(flag, path)).map_err(Stop::usage)?;
     }
     let (mut crew, ready) = start(options)?;
-    print(&header(options, &ready, &crew.pids()))?;
-    print(&report::columns())?;
+    let plan = prepare_largest(&mut crew, options)?;
+    print(&header(options, &ready, &crew.pids(), &plan))?;
+    print(&report::columns(options.replays.is_some()))?;
 
     let mut report = Report {
         version: Report::version(),
@@ -102,29 +104,39 @@ fn run(options: &Options) -> Result<(), Stop> {
         software: ready[0].software,
         p2p: ready[0].p2p,
         granule: ready[0].granule,
+        registered: options.registered,
         staging_bytes: ready[0].staging_bytes,
         init_ms: ready.iter().map(|rank| rank.init_ms).fold(0.0, f64::max),
         results: Vec::new(),
     };
-    let mut progress = Progress::new(2 * options.counts.len());
-    for &count in &options.counts {
-        let mut both = Vec::with_capacity(2);
-        for in_place in [false, true] {
-            progress.show(format!("{count} elements{}", if in_place { ", in place" } else { "" }));
-            let row = measure(&mut crew, options, count, in_place, &mut progress)
-                .map_err(|failure| Stop::failed(failure, report.results.len()))?;
-            progress.advance();
-            report.results.push(row.clone());
-            both.push(row);
+    let mut progress = Progress::new(options.series.iter().map(|series| 2 * series.counts.len()).sum());
+    for series in &options.series {
+        for &count in &series.counts {
+            let mut both = Vec::with_capacity(2);
+            for in_place in [false, true] {
+                let place = if in_place { ", in place" } else { "" };
+                progress.show(format!("{count} of {} {}{place}", series.dtype, series.op.name()));
+                let row = measure(&mut crew, options, series, count, in_place, &mut progress)
+                    .map_err(|failure| Stop::failed(failure, report.results.len()))?;
+                progress.advance();
+                report.results.push(row.clone());
+                both.push(row);
+            }
+            progress.pause(|| print(&report::line(&both[0], &both[1])))?;
         }
-        progress.pause(|| print(&report::line(&both[0], &both[1])))?;
     }
     drop(progress);
     crew.finish().map_err(Stop::wrong)?;
     print(&report::footer(&report))?;
-    if let Some(path) = &options.json {
+    for (flag, path) in files {
+        let Some(path) = path else { continue };
+        let text = match flag {
+            "--json" => report::json(&report),
+            "--csv" => report::csv(&report.results),
+            _ => report::picture(&report),
+        };
         // It could be written at the start.
-        report::write_json(path, &report).map_err(Stop::usage)?;
+        text.and_then(|text| report::write(flag, path, &text)).map_err(Stop::usage)?;
     }
     match report.wrong() {
         None | Some(0) => Ok(()),
@@ -143,9 +155,7 @@ fn start(options: &Options) -> Result<(Crew<Reply>, Vec<Ready>), Stop> {
     let limit = options.config.connection_timeout;
     let root = RootOptions { idle_limit: limit, join_limit: limit, ..Default::default() };
     let id = UniqueId::create(root).map_err(Stop::not_started)?;
-    let Some(&max_count) = options.counts.iter().max() else { return Err(Stop::usage("no sizes")) };
-    let job =
-        || Job { dtype: options.dtype.to_string(), op: options.op.to_string(), max_count, corrupt: options.corrupt };
+    let job = || Job { max_bytes: options.max_bytes(), registered: options.registered, corrupt: options.corrupt };
     let jobs = Seat::all(options.ranks, &id).map(|seat| (seat, job())).collect();
     let silence = options.config.timeout.max(limit) + PATIENCE;
     let mut crew = Crew::start(RANK_COMMAND, jobs, &options.variables, silence).map_err(Stop::not_started)?;
@@ -160,38 +170,79 @@ fn start(options: &Options) -> Result<(Crew<Reply>, Vec<Ready>), Stop> {
     Ok((crew, ready))
 }
 
+/// Makes ready for the largest message; the plan of rank 0 tells what it will be.
+fn prepare_largest(crew: &mut Crew<Reply>, options: &Options) -> Result<String, Stop> {
+    let bytes = |series: &&Series| series.counts.last().unwrap_or(&0) * series.dtype.size() as u64;
+    let largest = options.series.iter().max_by_key(bytes).ok_or_else(|| Stop::usage("no sizes"))?;
+    let count = largest.counts.last().copied().unwrap_or_default();
+    // A call that the ranks refuse has not begun.
+    prepare(crew, largest, count, false, &mut || {}).map(|(_, plan)| plan).map_err(Stop::not_started)
+}
+
+/// Makes ready for a message; gives the algorithm and the plan.
+fn prepare(
+    crew: &mut Crew<Reply>,
+    series: &Series,
+    count: u64,
+    in_place: bool,
+    busy: &mut dyn FnMut(),
+) -> Result<(String, String), Failure> {
+    let (dtype, op) = (series.dtype.name().to_owned(), series.op.name().to_owned());
+    let replies = crew.ask(Command::Prepare { dtype, op, count, in_place }, busy)?;
+    match replies.into_iter().next() {
+        Some(Reply::Prepared { algo, plan }) => Ok((algo, plan)),
+        _ => Err(Failure::of("rank 0 gave another answer than was asked for")),
+    }
+}
+
 /// Measures one message size, in place or not.
 fn measure(
     crew: &mut Crew<Reply>,
     options: &Options,
+    series: &Series,
     count: u64,
     in_place: bool,
     progress: &mut Progress,
 ) -> Result<Row, Failure> {
     let busy = &mut || progress.tick();
-    crew.ask(Command::Prepare { count, in_place }, busy)?;
-    let first = time(crew, 1, busy)?;
+    let (algo, _) = prepare(crew, series, count, in_place, busy)?;
+    let first = time(crew, 1, false, busy)?;
     let slow = first.median_us > SLOW_CALL.as_secs_f64() * 1e6;
     let mut expected = first;
     match options.warmup.unwrap_or(if slow { WARMUP.1 } else { WARMUP.0 }) {
         0 => {}
-        calls => expected = time(crew, calls, busy)?,
+        calls => expected = time(crew, calls, false, busy)?,
     }
     let iterations = options.iterations.unwrap_or_else(|| {
         let fit = CALLS_TIME.as_secs_f64() * 1e6 / expected.median_us.max(0.001);
         (fit as u32).clamp(CALLS.0, CALLS.1)
     });
-    let timing = time(crew, iterations, busy)?;
-    let wrong = if options.check { Some(check(crew, count, in_place, busy)?) } else { None };
-    let bytes = count * options.dtype.size() as u64;
+    let timing = time(crew, iterations, false, busy)?;
+    let what = |how: &str| {
+        let place = if in_place { "in place" } else { "out of place" };
+        format!("{count} elements of {} {}, {place}{how}", series.dtype, series.op.name())
+    };
+    let wrong = if options.check { Some(check(crew, false, &what(""), busy)?) } else { None };
+    let replay = match options.replays {
+        None => None,
+        Some(replays) => {
+            crew.ask(Command::Record, busy)?;
+            // The first after its inputs changed, not the first ever, which a graph may need to get ready.
+            let wrong = if options.check { Some(check(crew, true, &what(", replayed"), busy)?) } else { None };
+            let timing = time(crew, replays, true, busy)?;
+            let Timing { median_us, p99_us, min_us, ze_calls_per_op } = timing;
+            Some(Replay { replays, median_us, p99_us, min_us, wrong, ze_calls_per_op })
+        }
+    };
+    let bytes = count * series.dtype.size() as u64;
     let (algbw_gbps, busbw_gbps) = report::bandwidths(bytes, options.ranks, &timing);
     Ok(Row {
         bytes,
         count,
-        dtype: options.dtype.name(),
-        op: options.op.name(),
+        dtype: series.dtype.name(),
+        op: series.op.name(),
         in_place,
-        algo: options.config.allreduce.to_string(),
+        algo,
         order: options.config.order.to_string(),
         iterations,
         median_us: timing.median_us,
@@ -202,36 +253,35 @@ fn measure(
         busbw_gbps,
         wrong,
         ze_calls_per_op: timing.ze_calls_per_op,
+        replay,
     })
 }
 
 /// Times of the slowest rank.
-fn time(crew: &mut Crew<Reply>, calls: u32, busy: &mut dyn FnMut()) -> Result<Timing, Failure> {
-    let replies = crew.ask(Command::Time { calls }, busy)?;
+fn time(crew: &mut Crew<Reply>, calls: u32, replayed: bool, busy: &mut dyn FnMut()) -> Result<Timing, Failure> {
+    let replies = crew.ask(Command::Time { calls, replayed }, busy)?;
     let times =
         replies.into_iter().filter_map(|reply| if let Reply::Timed(timing) = reply { Some(timing) } else { None });
     Timing::slowest(times).ok_or_else(|| Failure::of("no rank told its times"))
 }
 
 /// Wrong elements on all ranks; the first of each rank is shown.
-fn check(crew: &mut Crew<Reply>, count: u64, in_place: bool, busy: &mut dyn FnMut()) -> Result<u64, Failure> {
+fn check(crew: &mut Crew<Reply>, replayed: bool, what: &str, busy: &mut dyn FnMut()) -> Result<u64, Failure> {
     let mut wrong = 0u64;
-    for (rank, reply) in crew.ask(Command::Check, busy)?.into_iter().enumerate() {
+    for (rank, reply) in crew.ask(Command::Check { replayed }, busy)?.into_iter().enumerate() {
         let Reply::Checked { wrong: here, first } = reply else {
             return Err(Failure::of(format!("rank {rank} gave another answer than was asked for")));
         };
         wrong = wrong.saturating_add(here);
         if let Some(first) = first {
-            let place = if in_place { "in place" } else { "out of place" };
-            eprintln!("ccl perf: wrong data on rank {rank}, {count} elements, {place}: {first}");
+            eprintln!("ccl perf: wrong data on rank {rank}, {what}: {first}");
         }
     }
     Ok(wrong)
 }
 
 /// What is measured, on what, and how.
-fn header(options: &Options, ready: &[Ready], pids: &[u32]) -> String {
-    let size = |count: Option<&u64>| count.copied().unwrap_or_default() * options.dtype.size() as u64;
+fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> String {
     let step = match options.step {
         Step::Factor(factor) => format!("factor {factor}"),
         Step::Bytes(bytes) => format!("step {bytes}"),
@@ -242,8 +292,8 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32]) -> String {
             "ccl perf {}: {} ranks, {} to {} bytes, {step}",
             options.collective,
             options.ranks,
-            size(options.counts.first()),
-            size(options.counts.last()),
+            options.min_bytes(),
+            options.max_bytes(),
         ),
         format!("Driver: {}", root.driver),
     ];
@@ -259,7 +309,7 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32]) -> String {
         "Links: {way}; lines of {} bytes; {} bytes of staging memory a rank",
         root.granule, root.staging_bytes
     ));
-    lines.push(format!("Plan of the largest size: {}", root.plan));
+    lines.push(format!("Plan of the largest size: {plan}"));
     let calls = match options.iterations {
         Some(calls) => format!("{calls} calls"),
         None => format!("{} to {} calls, as many as fit in {CALLS_TIME:?}", CALLS.0, CALLS.1),
@@ -272,6 +322,9 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32]) -> String {
         "Time: median of {calls} after a first and {warmup} to warm up; each is appended and waited for, with no barrier \
          between; slowest rank"
     ));
+    if let Some(replays) = options.replays {
+        lines.push(format!("Replay: median of {replays} replays of the call, recorded in a graph"));
+    }
     lines.push(if options.check {
         "Check: every element on every rank, of calls back to back with fresh data, exact to the bit; guards around them".into()
     } else {

@@ -1,11 +1,11 @@
 //! The command line of `ccl perf`, and what of it this build can do.
 
+use super::data::Op;
 use super::sizes::{self, Step};
 use ccl_core::config::Config;
 use ccl_core::plan::{self, Agreed, Request};
 use ccl_core::protocol::LineForm;
-use ccl_core::{DataType, Order, ReduceOp};
-use clap::ValueEnum;
+use ccl_core::{DataType, Order};
 use std::path::PathBuf;
 
 /// Collectives by name; the first is the one that is there.
@@ -20,23 +20,6 @@ Exit status: 0 all right; 1 wrong data, or a rank failed in mid-run; 2 a command
 
 Environment: docs/environment.md. Unless ZE_SOFT_DEVICES is set, the software driver shows as many devices as there \
 are ranks.";
-
-/// How the work is spread over the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Algo {
-    Auto,
-    Ring,
-    Mesh,
-    Oneshot,
-    Direct,
-}
-
-impl Algo {
-    /// As CCL_ALLREDUCE has it.
-    fn word(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -63,12 +46,13 @@ pub(crate) struct Args {
     /// 0 leaves out the check of the results
     #[arg(short = 'c', long = "check", value_name = "CHECK", default_value = "1", value_parser = number, allow_hyphen_values = true)]
     check: u32,
-    /// Element type: bfloat16, float16 (half), float32 (float), ...
-    #[arg(short = 'd', long = "datatype", value_name = "DTYPE", default_value = "float32")]
-    dtype: DataType,
-    /// Reduction: sum, ...
-    #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum")]
-    op: ReduceOp,
+    /// Element type, several with commas between, or all: int8 uint8 int32 uint32 int64 uint64 float16 (half) float32
+    /// (float) float64 (double) bfloat16
+    #[arg(short = 'd', long = "datatype", value_name = "DTYPE", default_value = "float32", value_parser = dtypes)]
+    dtypes: Choice<DataType>,
+    /// Reduction, several with commas between, or all: sum prod max min avg premulsum
+    #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum", value_parser = ops)]
+    ops: Choice<Op>,
     /// Root, of collectives that have one
     #[arg(short = 'r', long = "root", value_name = "ROOT", default_value = "0", value_parser = number, allow_hyphen_values = true)]
     root: u32,
@@ -78,42 +62,82 @@ pub(crate) struct Args {
     /// Driver: auto (Intel's if there is one, else the software driver), soft, intel [default: CCLX_DEVICE, or auto]
     #[arg(long)]
     device: Option<String>,
-    /// Algorithm [default: CCL_ALLREDUCE, or auto]
+    /// 1 registers the buffers with the communicator before they are used
+    #[arg(short = 'R', long = "local_register", value_name = "REGISTER", default_value = "0", value_parser = number, allow_hyphen_values = true)]
+    register: u32,
+    /// Algorithm, where it is to be forced: ring, mesh, oneshot, direct [default: CCL_ALLREDUCE, or auto]
     #[arg(long)]
-    algo: Option<Algo>,
+    algo: Option<String>,
     /// Order of summation: ring, rank [default: CCLX_ORDER, or ring]
     #[arg(long)]
     order: Option<Order>,
-    /// Record the call in a graph and replay it so many times
+    /// Record the call in a graph too and time so many replays; the input changes between those that are checked
     #[arg(long, value_name = "REPLAYS", value_parser = number, allow_hyphen_values = true)]
     graph: Option<u32>,
     /// Write the results to FILE as JSON, whole or not at all
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the results to FILE as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draw latency and bus bandwidth into FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// For tests of the check: change one received element before it is compared.
     #[arg(long, hide = true)]
     corrupt: bool,
 }
+
+/// Messages of one datatype and reduction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Series {
+    pub(super) dtype: DataType,
+    pub(super) op: Op,
+    /// Elements of each message size, ascending.
+    pub(super) counts: Vec<u64>,
+}
+
+/// One or several of something. (A plain list would be read as several arguments.)
+#[derive(Clone, Debug)]
+struct Choice<T>(Vec<T>);
 
 /// A run that this build can do.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) collective: &'static str,
     pub(super) ranks: usize,
-    pub(super) dtype: DataType,
-    pub(super) op: ReduceOp,
-    /// Elements of each message size, ascending.
-    pub(super) counts: Vec<u64>,
+    /// What is reduced, and how, one after the other.
+    pub(super) series: Vec<Series>,
     pub(super) step: Step,
     pub(super) iterations: Option<u32>,
     pub(super) warmup: Option<u32>,
     pub(super) check: bool,
+    pub(super) registered: bool,
+    pub(super) replays: Option<u32>,
     pub(super) json: Option<PathBuf>,
+    pub(super) csv: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
     pub(super) corrupt: bool,
     /// What the ranks' environment decides.
     pub(super) config: Config,
     /// Variables that are set for the ranks.
     pub(super) variables: Vec<(&'static str, String)>,
+}
+
+impl Options {
+    fn sizes(&self) -> impl Iterator<Item = u64> {
+        self.series.iter().flat_map(|series| series.counts.iter().map(|count| count * series.dtype.size() as u64))
+    }
+
+    /// The least message.
+    pub(super) fn min_bytes(&self) -> u64 {
+        self.sizes().min().unwrap_or_default()
+    }
+
+    /// The largest message.
+    pub(super) fn max_bytes(&self) -> u64 {
+        self.sizes().max().unwrap_or_default()
+    }
 }
 
 fn number(text: &str) -> Result<u32, String> {
@@ -125,6 +149,32 @@ fn factor(text: &str) -> Result<u64, String> {
         0 | 1 => Err("sizes don't grow by a factor below 2".into()),
         factor => Ok(factor.into()),
     }
+}
+
+fn choice<T: PartialEq>(
+    text: &str,
+    all: impl IntoIterator<Item = T>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Choice<T>, String> {
+    if text == "all" {
+        return Ok(Choice(all.into_iter().collect()));
+    }
+    let mut chosen = Vec::new();
+    for word in text.split(',') {
+        let one = parse(word)?;
+        if !chosen.contains(&one) {
+            chosen.push(one);
+        }
+    }
+    Ok(Choice(chosen))
+}
+
+fn dtypes(text: &str) -> Result<Choice<DataType>, String> {
+    choice(text, DataType::ALL, |word| word.parse())
+}
+
+fn ops(text: &str) -> Result<Choice<Op>, String> {
+    choice(text, Op::all(), |word| word.parse())
 }
 
 /// Times of so many calls are kept.
@@ -155,8 +205,14 @@ impl Args {
                 return Err(format!("unknown collective '{}'; known: {}", self.collective, COLLECTIVES.join(" ")));
             }
         }
-        if self.graph.is_some() {
-            return Err("--graph is not there yet: calls can't be recorded".into());
+        if self.graph == Some(0) {
+            return Err("--graph 0: at least 1 replay must be timed".into());
+        }
+        if self.register != 0 {
+            return Err("-R 1 is not there yet: buffers can't be registered".into());
+        }
+        if let Some(path) = self.plot.as_ref().filter(|path| path.extension().is_none_or(|end| end != "svg")) {
+            return Err(format!("--plot {}: it is drawn as SVG, so the name ends in .svg", path.display()));
         }
         if self.ranks == 0 {
             return Err("--ranks 0: at least 1 rank is needed".into());
@@ -167,7 +223,8 @@ impl Args {
         let mut variables = Vec::new();
         variables.extend(self.device.map(|device| ("CCLX_DEVICE", device)));
         variables.extend(self.order.map(|order| ("CCLX_ORDER", order.to_string())));
-        variables.extend(self.algo.map(|algo| ("CCL_ALLREDUCE", algo.word())));
+        let forced = self.algo.clone();
+        variables.extend(self.algo.map(|algo| ("CCL_ALLREDUCE", algo)));
 
         let mut soft_devices = false;
         let inherited = environment.into_iter().filter(|(name, _)| {
@@ -176,7 +233,11 @@ impl Args {
         });
         let inherited: Vec<_> = inherited.collect();
         let set = variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let config = Config::from_vars(inherited.into_iter().chain(set)).map_err(|error| error.to_string())?;
+        let config = Config::from_vars(inherited.into_iter().chain(set));
+        let config = config.map_err(|error| match &forced {
+            Some(algo) if error.to_string().contains("CCL_ALLREDUCE") => format!("--algo {algo}: {error}"),
+            _ => error.to_string(),
+        })?;
         if !soft_devices {
             variables.push(("ZE_SOFT_DEVICES", self.ranks.to_string()));
         }
@@ -186,22 +247,30 @@ impl Args {
             (None, factor) => Step::Factor(factor.unwrap_or(4)),
         };
         let max = self.max.unwrap_or(self.min.max(64 << 20));
-        let counts = sizes::counts(self.min, max, step, self.dtype.size() as u64)?;
         let ranks = self.ranks as usize;
-        for count in [counts.first(), counts.last()].into_iter().flatten() {
-            supported(ranks, *count, self.dtype, self.op, &config)?;
+        let mut series = Vec::new();
+        for &dtype in &self.dtypes.0 {
+            let counts = sizes::counts(self.min, max, step, dtype.size() as u64)?;
+            for &op in &self.ops.0 {
+                for count in [counts.first(), counts.last()].into_iter().flatten() {
+                    supported(ranks, *count, dtype, op, &config)?;
+                }
+                series.push(Series { dtype, op, counts: counts.clone() });
+            }
         }
         Ok(Options {
             collective: there,
             ranks,
-            dtype: self.dtype,
-            op: self.op,
-            counts,
+            series,
             step,
             iterations: self.iterations,
             warmup: self.warmup,
             check: self.check != 0,
+            registered: self.register != 0,
+            replays: self.graph,
             json: self.json,
+            csv: self.csv,
+            plot: self.plot,
             corrupt: self.corrupt,
             config,
             variables,
@@ -210,14 +279,15 @@ impl Args {
 }
 
 /// Asks the library for a plan, so that what it can't do is refused before a process is started.
-fn supported(ranks: usize, count: u64, dtype: DataType, op: ReduceOp, config: &Config) -> Result<(), String> {
-    // What the ranks will agree on is not known yet; what is refused doesn't hang on it.
+fn supported(ranks: usize, count: u64, dtype: DataType, op: Op, config: &Config) -> Result<(), String> {
+    // What the ranks will agree on is not known yet: what is refused because of it, they refuse themselves.
     let agreed = Agreed {
         max_wires: config.max_wires,
         push_tiles: config.push_tiles,
         bulk_bytes: config.bulk_bytes,
         ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles)
     };
+    let op = op.of_rank(dtype, 0);
     let request = Request { count, dtype, op, order: config.order, period: None, registered: None };
     plan::plan(&request, &agreed, config).map(drop).map_err(|error| error.to_string())
 }
@@ -243,8 +313,9 @@ mod tests {
     #[test]
     fn defaults() {
         let options = resolve("all_reduce", &[]).unwrap();
-        assert_eq!((options.ranks, options.dtype, options.op), (2, DataType::Float32, ReduceOp::Sum));
-        assert_eq!((options.counts[0], *options.counts.last().unwrap()), (2, 8 << 20));
+        let [series] = &options.series[..] else { panic!("{:?}", options.series) };
+        assert_eq!((options.ranks, series.dtype, series.op), (2, DataType::Float32, SUM));
+        assert_eq!((series.counts[0], *series.counts.last().unwrap()), (2, 8 << 20));
         assert!(options.check && options.iterations.is_none() && options.warmup.is_none());
         assert_eq!(options.variables, [("ZE_SOFT_DEVICES", "2".to_owned())]);
     }
@@ -253,12 +324,28 @@ mod tests {
     fn nccl_tests_flags() {
         let line = "all_reduce -b 1K -e 4K -f 2 -n 7 -w 0 -c 0 -d half -o sum -r 3 --ranks 4 --device soft";
         let options = resolve(line, &[("ZE_SOFT_DEVICES", "9"), ("CCLX_DEVICE", "intel")]).unwrap();
-        assert_eq!(options.counts, [512, 1024, 2048]);
+        assert_eq!(options.series[0].counts, [512, 1024, 2048]);
         assert_eq!((options.iterations, options.warmup, options.check), (Some(7), Some(0), false));
         assert_eq!(options.variables, [("CCLX_DEVICE", "soft".to_owned())]);
-        assert_eq!(resolve("all_reduce -b 8 -e 16 -i 4", &[]).unwrap().counts, [2, 3, 4]);
-        assert_eq!(resolve("all_reduce -b 1G", &[]).unwrap().counts, [1 << 28]);
+        let counts = |line| resolve(line, &[]).unwrap().series[0].counts.clone();
+        assert_eq!(counts("all_reduce -b 8 -e 16 -i 4"), [2, 3, 4]);
+        assert_eq!(counts("all_reduce -b 1G"), [1 << 28]);
     }
+
+    #[test]
+    fn several_types_and_reductions() {
+        let series = |line| resolve(line, &[]).map(|options| options.series);
+        let some = series("all_reduce -b 8 -e 8 -d half,bf16,half -o sum").unwrap();
+        assert_eq!(some.iter().map(|series| series.dtype).collect::<Vec<_>>(), [DataType::Float16, DataType::Bfloat16]);
+        assert!(some.iter().all(|series| series.counts == [4]));
+        let all = series("all_reduce -b 8 -e 16 -d all -o all").unwrap();
+        assert_eq!(all.len(), 60);
+        let of = |dtype| all.iter().find(|series| series.dtype == dtype).unwrap().counts.clone();
+        assert_eq!((of(DataType::Int8), of(DataType::Int64)), (vec![8], vec![1]));
+        assert!(series("all_reduce -d half,").is_err() && series("all_reduce -o all,sum").is_err());
+    }
+
+    const SUM: Op = Op::Plain(ccl_core::ReduceOp::Sum);
 
     #[test]
     fn what_is_not_there_is_refused_by_name() {
@@ -267,11 +354,11 @@ mod tests {
             ("mhc", "mhc is not there yet"),
             ("all_reduction", "unknown collective 'all_reduction'"),
             ("all_reduce --algo direct", "by algorithm direct on 2 ranks: buffers are not registered"),
-            ("all_reduce --algo tree", "tree"),
-            ("all_reduce --order rank --algo ring", "order=rank"),
-            ("all_reduce --graph 10", "--graph is not there yet"),
-            ("all_reduce -o max", "max"),
-            ("all_reduce -d int8", "int8"),
+            ("all_reduce --algo tree", "--algo tree: "),
+            ("all_reduce --algo ring --order rank", "order=rank"),
+            ("all_reduce --graph 0", "--graph 0"),
+            ("all_reduce --plot x.png", "SVG"),
+            ("all_reduce -o median", "median"),
             ("all_reduce -d float7", "float7"),
             ("all_reduce --ranks 17", "17 ranks"),
             ("all_reduce --device cuda", "CCLX_DEVICE='cuda'"),

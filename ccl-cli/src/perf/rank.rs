@@ -1,16 +1,17 @@
 //! One rank process: does what `ccl perf` tells it, and says what came of it.
 
-use super::data::{self, Finding, POISON, Value};
+use super::data::{self, Finding, POISON, Shape};
 use super::message::{Command, Job, Ready, Reply, Timing};
 use crate::crew::{Seat, member};
 use ccl_core::config::Config;
-use ccl_core::{DataType, Error, ReduceOp, Result};
-use ccl_ze::{Buffer, Communicator, Completion, Stream};
+use ccl_core::plan::{Plan, Request};
+use ccl_core::{Error, ReduceOp, Result};
+use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, Stream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Guard bytes on either side of a message, so many that the message begins on a page.
-const GUARD_BYTES: usize = 4096;
+const GUARD: usize = 4096;
 
 /// Calls of a check that follow each other without a wait; fewer if their images would take more than
 /// [`MOST_IMAGE_BYTES`].
@@ -23,26 +24,16 @@ const BUSY_EVERY: Duration = Duration::from_millis(500);
 
 /// The whole life of a rank process.
 pub(crate) fn rank() -> ExitCode {
-    member::serve(|seat, job: Job| {
-        let config = Config::from_env()?;
-        ccl_ze::log::install(&config)?;
-        let dtype: DataType = job.dtype.parse().map_err(Error::InvalidArgument)?;
-        match dtype {
-            DataType::Float32 => measure::<f32>(&seat, &job, config),
-            DataType::Float16 => measure::<half::f16>(&seat, &job, config),
-            DataType::Bfloat16 => measure::<half::bf16>(&seat, &job, config),
-            other => Err(Error::NotImplemented(format!("test data of {other}"))),
-        }
-    })
+    member::serve(run)
 }
 
-fn measure<T: Value>(seat: &Seat, job: &Job, config: Config) -> Result<()> {
-    let op: ReduceOp = job.op.parse().map_err(Error::InvalidArgument)?;
+fn run(seat: Seat, job: Job) -> Result<()> {
+    let config = Config::from_env()?;
+    ccl_ze::log::install(&config)?;
     let begun = Instant::now();
     let comm = Communicator::builder_with(config).init(&seat.id()?, seat.rank, seat.ranks)?;
     let init_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let plan = comm.plan(&comm.request(job.max_count, T::DATATYPE, op))?;
-    let mut bench = Bench::<T>::new(comm, op, job)?;
+    let mut bench = Bench::new(comm, &seat, &job)?;
     let is = bench.comm.describe();
     member::say(Reply::Ready(Ready {
         driver: is.driver,
@@ -52,7 +43,6 @@ fn measure<T: Value>(seat: &Seat, job: &Job, config: Config) -> Result<()> {
         p2p: is.p2p,
         granule: is.granule,
         staging_bytes: is.staging_bytes,
-        plan: plan.to_string(),
         init_ms,
     }))?;
     let done = bench.obey();
@@ -63,55 +53,47 @@ fn measure<T: Value>(seat: &Seat, job: &Job, config: Config) -> Result<()> {
     done
 }
 
-/// A place for messages with guards on either side.
-struct Place<T> {
-    buffer: Buffer<T>,
-}
-
-impl<T: Value> Place<T> {
-    const GUARD: usize = GUARD_BYTES / size_of::<T>();
-
-    fn message(&self) -> *mut T {
-        self.buffer.as_ptr().wrapping_add(Self::GUARD)
-    }
-}
-
-struct Bench<T: Value> {
-    // Dropped first, which waits for all that it has to do with the memory below.
-    stream: Stream,
-    send: Place<T>,
-    recv: Place<T>,
-    /// One element, in which the ranks meet.
-    meeting: Buffer<T>,
-    /// For checks: the inputs of each call, then the outputs, with guards.
-    images: Vec<T>,
-    comm: Communicator,
-    op: ReduceOp,
-    corrupt: bool,
-    count: usize,
+/// What is measured now.
+struct Task {
+    shape: Shape,
+    request: Request,
     in_place: bool,
+    /// The call, recorded.
+    graph: Option<ExecutableGraph>,
+}
+
+struct Bench {
+    // Dropped first, which waits for all that they have to do with the memory below.
+    task: Option<Task>,
+    stream: Stream,
+    /// Places for messages with guards on either side.
+    send: Buffer<u8>,
+    recv: Buffer<u8>,
+    /// One element, in which the ranks meet.
+    meeting: Buffer<f32>,
+    /// For checks: the inputs of each call, then the outputs, with guards. Words, for elements of up to 8 bytes.
+    images: Vec<u64>,
+    comm: Communicator,
+    corrupt: bool,
     /// Messages written so far. All ranks do the same, so it is alike on all.
     round: u32,
 }
 
-impl<T: Value> Bench<T> {
-    fn new(comm: Communicator, op: ReduceOp, job: &Job) -> Result<Self> {
-        let elements = usize::try_from(job.max_count).ok().and_then(|count| count.checked_add(2 * Place::<T>::GUARD));
-        let elements = elements.ok_or_else(|| Error::InvalidArgument(format!("{} elements", job.max_count)))?;
+impl Bench {
+    fn new(comm: Communicator, seat: &Seat, job: &Job) -> Result<Self> {
+        let bytes = usize::try_from(job.max_bytes).ok().and_then(|bytes| bytes.checked_add(2 * GUARD));
+        let bytes = bytes.ok_or_else(|| Error::InvalidArgument(format!("messages of {} bytes", job.max_bytes)))?;
         let stream = comm.stream(0)?;
         let mut meeting = comm.alloc(1)?;
-        meeting.write(&stream, &[T::from_integer(0)])?;
-        let place = || comm.alloc(elements).map(|buffer| Place { buffer });
+        meeting.write(&stream, &[0.0])?;
         Ok(Self {
+            task: None,
             stream,
-            send: place()?,
-            recv: place()?,
+            send: comm.alloc(bytes)?,
+            recv: comm.alloc(bytes)?,
             meeting,
             images: Vec::new(),
-            op,
-            corrupt: job.corrupt && comm.rank() + 1 == comm.world_size(),
-            count: 0,
-            in_place: false,
+            corrupt: job.corrupt && seat.rank + 1 == seat.ranks,
             round: 0,
             comm,
         })
@@ -121,59 +103,88 @@ impl<T: Value> Bench<T> {
     fn obey(&mut self) -> Result<()> {
         while let Some(command) = member::next::<Command>()? {
             let reply = match command {
-                Command::Prepare { count, in_place } => self.prepare(count, in_place).map(|()| Reply::Prepared),
-                Command::Time { calls } => self.time(calls).map(Reply::Timed),
-                Command::Check => self.check().map(|Finding { wrong, first }| Reply::Checked { wrong, first }),
-            }?;
+                Command::Prepare { dtype, op, count, in_place } => self.prepare(&dtype, &op, count, in_place)?,
+                Command::Record => self.record().map(|()| Reply::Recorded)?,
+                Command::Time { calls, replayed } => self.time(calls, replayed).map(Reply::Timed)?,
+                Command::Check { replayed } => {
+                    let Finding { wrong, first } = self.check(replayed)?;
+                    Reply::Checked { wrong, first }
+                }
+            };
             member::say(reply)?;
         }
         Ok(())
     }
 
-    /// Elements of a message with its guards.
-    fn elements(&self) -> usize {
-        self.count + 2 * Place::<T>::GUARD
+    fn task(&self) -> Result<&Task> {
+        self.task.as_ref().ok_or_else(|| Error::InvalidUsage("nothing was prepared".into()))
     }
 
     /// Where the input lies.
-    fn source(&self) -> &Place<T> {
-        if self.in_place { &self.recv } else { &self.send }
+    fn source(&self, task: &Task) -> *mut u8 {
+        if task.in_place { self.recv.as_ptr() } else { self.send.as_ptr() }
     }
 
-    /// Makes `images` hold this many. They are only used once the stream is idle.
-    fn make_room(&mut self, images: usize) -> Result<()> {
-        let elements = images * self.elements();
-        let more = elements.saturating_sub(self.images.len());
+    /// Makes `images` hold this many of `bytes`. They are only used once the stream is idle.
+    fn make_room(&mut self, images: usize, bytes: usize) -> Result<()> {
+        let words = images * stride(bytes) / 8;
+        let more = words.saturating_sub(self.images.len());
         self.images.try_reserve_exact(more).map_err(|error| Error::system("memory for test data", error))?;
-        self.images.resize(elements, data::poison());
+        self.images.resize(words, 0);
         Ok(())
     }
 
     /// Puts the next round's input, between guards, into an image.
-    fn write_image(&mut self, image: usize) -> u32 {
+    fn write_image(&mut self, shape: &Shape, image: usize) -> u32 {
         self.round = self.round.wrapping_add(1);
-        let elements = self.elements();
-        let image = &mut self.images[image * elements..][..elements];
-        image.fill(data::poison());
-        data::write_input(&mut image[Place::<T>::GUARD..][..self.count], self.comm.rank(), self.round);
+        let bytes = shape.bytes();
+        let image = &mut bytemuck::cast_slice_mut(&mut self.images)[image * stride(bytes)..][..2 * GUARD + bytes];
+        image.fill(POISON);
+        shape.write_input(&mut image[GUARD..][..bytes], self.comm.rank(), self.round);
         self.round
     }
 
-    fn prepare(&mut self, count: u64, in_place: bool) -> Result<()> {
-        self.count = usize::try_from(count).map_err(|_| Error::InvalidArgument(format!("{count} elements")))?;
-        self.in_place = in_place;
-        self.make_room(1)?;
-        self.write_image(0);
+    fn prepare(&mut self, dtype: &str, op: &str, count: u64, in_place: bool) -> Result<Reply> {
+        let (dtype, op) =
+            (dtype.parse().map_err(Error::InvalidArgument)?, op.parse::<data::Op>().map_err(Error::InvalidArgument)?);
+        let request = self.comm.request(count, dtype, op.of_rank(dtype, self.comm.rank()));
+        let count = usize::try_from(count).map_err(|_| Error::InvalidArgument(format!("{count} elements")))?;
+        let shape = Shape { dtype, op, order: request.order, ranks: self.comm.world_size(), count };
+        let plan = self.comm.plan(&request)?;
+        self.task = None;
+        self.make_room(1, shape.bytes())?;
+        self.write_image(&shape, 0);
+        let whole = 2 * GUARD + shape.bytes();
         let place = if in_place { &mut self.recv } else { &mut self.send };
-        place.buffer.write(&self.stream, &self.images)
+        place.write(&self.stream, &bytemuck::cast_slice(&self.images)[..whole])?;
+        self.task = Some(Task { shape, request, in_place, graph: None });
+        Ok(Reply::Prepared { algo: algorithm(&plan), plan: plan.to_string() })
     }
 
-    /// Appends the call.
-    fn append(&self) -> Result<Completion> {
-        let request = self.comm.request(self.count as u64, T::DATATYPE, self.op);
-        let (send, recv) = (self.source().message(), self.recv.message());
-        // SAFETY: both places hold `count` elements, for as long as the stream has work.
-        unsafe { self.comm.all_reduce_raw(&request, send.cast(), recv.cast(), &self.stream, &[]) }
+    /// Appends the call, or its replay.
+    fn append(&self, task: &Task, replayed: bool) -> Result<Completion> {
+        let (send, recv) = (self.source(task).wrapping_add(GUARD), self.recv.as_ptr().wrapping_add(GUARD));
+        // SAFETY: both places hold `count` elements, for as long as the stream has work and the graph is there.
+        unsafe {
+            match (&task.graph, replayed) {
+                (Some(graph), true) => graph.launch(&self.stream, CallOptions::default()),
+                (None, true) => Err(Error::InvalidUsage("nothing was recorded".into())),
+                (_, false) => self.comm.all_reduce_raw(&task.request, send.cast(), recv.cast(), &self.stream, &[]),
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<()> {
+        self.stream.begin_capture()?;
+        let appended = self.task().and_then(|task| self.append(task, false));
+        // Whatever became of the call, the stream is not left recording.
+        let graph = self.stream.end_capture()?;
+        drop(appended?);
+        let graph = graph.instantiate()?;
+        if let Some(task) = &mut self.task {
+            task.graph = Some(graph);
+        }
+        Ok(())
     }
 
     /// Returns when all ranks have called this, on all of them within a short time.
@@ -181,14 +192,15 @@ impl<T: Value> Bench<T> {
         self.comm.all_reduce_in_place(&mut self.meeting, ReduceOp::Sum, &self.stream)?.wait()
     }
 
-    fn time(&mut self, calls: u32) -> Result<Timing> {
+    fn time(&mut self, calls: u32, replayed: bool) -> Result<Timing> {
         let mut samples = Vec::with_capacity(calls as usize);
         self.meet()?;
+        let task = self.task()?;
         let ze_calls = self.comm.level_zero_calls();
         let mut begun = Instant::now();
         let mut said = begun;
         for _ in 0..calls {
-            self.append()?.wait()?;
+            self.append(task, replayed)?.wait()?;
             let now = Instant::now();
             samples.push((now - begun).as_nanos() as u64);
             begun = now;
@@ -202,54 +214,66 @@ impl<T: Value> Bench<T> {
     }
 
     /// Calls with fresh data, back to back: nothing waits between them, and the output is overwritten before each.
-    fn check(&mut self) -> Result<Finding> {
-        let elements = self.elements();
-        let bytes = elements * size_of::<T>();
-        let calls = (MOST_IMAGE_BYTES / (2 * bytes)).clamp(1, CHECK_CALLS);
+    fn check(&mut self, replayed: bool) -> Result<Finding> {
+        let (shape, in_place) = self.task().map(|task| (task.shape, task.in_place))?;
+        let (whole, stride) = (2 * GUARD + shape.bytes(), stride(shape.bytes()));
+        let calls = (MOST_IMAGE_BYTES / (2 * whole)).clamp(1, CHECK_CALLS);
         // The last image is for the input as the calls left it.
-        self.make_room(2 * calls + 1)?;
-        let rounds: Vec<u32> = (0..calls).map(|call| self.write_image(call)).collect();
+        self.make_room(2 * calls + 1, shape.bytes())?;
+        let rounds: Vec<u32> = (0..calls).map(|call| self.write_image(&shape, call)).collect();
         member::busy()?;
 
+        let images = self.images.as_mut_ptr().cast::<u8>();
+        let image = |number: usize| images.wrapping_add(number * stride);
+        let task = self.task()?;
+        let device = self.recv.as_ptr();
         let mut completions = Vec::with_capacity(calls);
         for call in 0..calls {
             // SAFETY: both places hold that many bytes; images are not touched until the stream is idle, and outlive it.
             unsafe {
-                let device = self.recv.buffer.as_ptr().cast();
-                self.stream.fill(device, POISON, bytes, &[])?;
-                let input = self.images.as_ptr().add(call * elements);
-                self.stream.copy(self.source().buffer.as_ptr().cast(), input.cast(), bytes, &[])?;
-                completions.push(self.append()?);
-                let output = self.images.as_mut_ptr().add((calls + call) * elements);
-                self.stream.copy(output.cast(), device, bytes, &[])?;
+                self.stream.fill(device.cast(), POISON, whole, &[])?;
+                self.stream.copy(self.source(task).cast(), image(call).cast(), whole, &[])?;
+                completions.push(self.append(task, replayed)?);
+                self.stream.copy(image(calls + call).cast(), device.cast(), whole, &[])?;
             }
         }
         // SAFETY: as above.
-        unsafe {
-            let input = self.images.as_mut_ptr().add(2 * calls * elements);
-            self.stream.copy(input.cast(), self.source().buffer.as_ptr().cast(), bytes, &[])?;
-        }
+        unsafe { self.stream.copy(image(2 * calls).cast(), self.source(task).cast(), whole, &[])? };
         completions.iter().try_for_each(Completion::wait)?;
         self.stream.synchronize()?;
         member::busy()?;
 
-        let guard = Place::<T>::GUARD;
-        if self.corrupt && self.count > 0 {
-            let element = &mut self.images[calls * elements + guard + self.count / 2];
-            *element = T::from_bits(element.bits() ^ 1);
+        let images: &mut [u8] = bytemuck::cast_slice_mut(&mut self.images);
+        if self.corrupt && shape.count > 0 {
+            images[calls * stride + GUARD + shape.count / 2 * shape.dtype.size()] ^= 1;
         }
         let mut finding = Finding::default();
-        for (image, round) in self.images[calls * elements..].chunks_exact(elements).zip(&rounds) {
-            let (before, rest) = image.split_at(guard);
-            let (message, after) = rest.split_at(self.count);
-            finding.add(data::check_sum(message, self.comm.world_size(), *round));
+        for (image, round) in images[calls * stride..].chunks_exact(stride).zip(&rounds) {
+            let (before, rest) = image[..whole].split_at(GUARD);
+            let (message, after) = rest.split_at(shape.bytes());
+            finding.add(shape.check_output(message, *round));
             finding.add(data::check_guard(before, "before"));
             finding.add(data::check_guard(after, "after"));
         }
-        if !self.in_place {
-            let last = &self.images[2 * calls * elements + guard..][..self.count];
-            finding.add(data::check_input(last, self.comm.rank(), self.round));
+        if !in_place {
+            let last = &images[2 * calls * stride + GUARD..][..shape.bytes()];
+            finding.add(shape.check_input(last, self.comm.rank(), self.round));
         }
         Ok(finding)
     }
+}
+
+fn algorithm(plan: &Plan) -> String {
+    match plan {
+        Plan::Empty => "none".into(),
+        Plan::Local => "copy".into(),
+        Plan::Ring(_) => "ring".into(),
+        // By the words of --algo.
+        Plan::Push(push) => push.mode.to_string().replace('-', ""),
+    }
+}
+
+/// Bytes from one image to the next: each begins like a cache line.
+fn stride(bytes: usize) -> usize {
+    (2 * GUARD + bytes).next_multiple_of(64)
 }

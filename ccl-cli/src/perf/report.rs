@@ -1,6 +1,7 @@
 //! The results: the table for people, and JSON for programs.
 
 use super::message::Timing;
+use ccl_chart::{Curve, Panel};
 use serde::Serialize;
 use std::fs::Permissions;
 use std::io::Write;
@@ -20,6 +21,8 @@ pub(super) struct Report {
     pub(super) software: bool,
     pub(super) p2p: bool,
     pub(super) granule: usize,
+    /// Whether the buffers were registered.
+    pub(super) registered: bool,
     pub(super) staging_bytes: usize,
     pub(super) init_ms: f64,
     pub(super) results: Vec<Row>,
@@ -45,6 +48,21 @@ pub(super) struct Row {
     /// Wrong elements on all ranks; null if nothing was checked.
     pub(super) wrong: Option<u64>,
     pub(super) ze_calls_per_op: f64,
+    /// The same call recorded in a graph and replayed; absent if that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replay: Option<Replay>,
+}
+
+/// Replays of a recorded call.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Replay {
+    pub(super) replays: u32,
+    pub(super) median_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) min_us: f64,
+    /// As for calls.
+    pub(super) wrong: Option<u64>,
+    pub(super) ze_calls_per_op: f64,
 }
 
 /// Algorithm and bus bandwidth of an all-reduce in GB/s, as nccl-tests define them.
@@ -60,7 +78,8 @@ impl Report {
 
     /// Wrong elements in all, if anything was checked.
     pub(super) fn wrong(&self) -> Option<u64> {
-        self.results.iter().filter_map(|row| row.wrong).reduce(u64::saturating_add)
+        let of = |row: &Row| [row.wrong, row.replay.as_ref().and_then(|replay| replay.wrong)];
+        self.results.iter().flat_map(of).flatten().reduce(u64::saturating_add)
     }
 
     fn average_busbw(&self) -> f64 {
@@ -69,14 +88,31 @@ impl Report {
     }
 }
 
-/// The head of the table.
-pub(super) fn columns() -> String {
+/// The head of the table: nccl-tests' columns, and behind them what they lack, each out of place and in place.
+pub(super) fn columns(replays: bool) -> String {
     let measured = format!("{:>9} {:>7} {:>7} {:>7}", "time", "algbw", "busbw", "#wrong");
     let units = format!("{:>9} {:>7} {:>7} {:>7}", "(us)", "(GB/s)", "(GB/s)", "");
+    let pair = |left: &str, right: &str| format!("  {left:>9} {right:>9}");
+    let more = [pair("p99", "p99"), if replays { pair("replay", "replay") } else { String::new() }, pair("algo", "")];
+    let more_units = [pair("(us)", "(us)"), if replays { pair("(us)", "(us)") } else { String::new() }];
     let head = format!(
-        "#\n# {:>55}  {:^33}  {:^33}\n# {:>11} {:>13} {:>9} {:>8} {:>7}    {measured}  {measured}\n\
-         # {:>11} {:>13} {:>9} {:>8} {:>7}    {units}  {units}",
-        "", "out-of-place", "in-place", "size", "count", "type", "redop", "root", "(B)", "(elements)", "", "", ""
+        "#\n# {:>55}  {:^33}  {:^33}\n# {:>11} {:>13} {:>9} {:>8} {:>7}    {measured}  {measured}{}\n\
+         # {:>11} {:>13} {:>9} {:>8} {:>7}    {units}  {units}{}",
+        "",
+        "out-of-place",
+        "in-place",
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        more.concat(),
+        "(B)",
+        "(elements)",
+        "",
+        "",
+        "",
+        more_units.concat()
     );
     head.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
@@ -84,15 +120,23 @@ pub(super) fn columns() -> String {
 /// A line of the table.
 pub(super) fn line(out_of_place: &Row, in_place: &Row) -> String {
     let measured = |row: &Row| {
-        let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
+        let wrong = [row.wrong, row.replay.as_ref().and_then(|replay| replay.wrong)];
+        let wrong = wrong.into_iter().flatten().reduce(u64::saturating_add);
+        let wrong = wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
         format!("{:>9} {:>7.2} {:>7.2} {wrong:>7}", time(row.median_us), row.algbw_gbps, row.busbw_gbps)
     };
-    let Row { bytes, count, dtype, op, .. } = out_of_place;
+    let Row { bytes, count, dtype, op, algo, .. } = out_of_place;
+    let pair = |left: f64, right: f64| format!("  {:>9} {:>9}", time(left), time(right));
+    let replays = match (&out_of_place.replay, &in_place.replay) {
+        (Some(left), Some(right)) => pair(left.median_us, right.median_us),
+        _ => String::new(),
+    };
     format!(
-        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {:>7}    {}  {}",
+        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {:>7}    {}  {}{}{replays}  {algo:>9}",
         -1,
         measured(out_of_place),
-        measured(in_place)
+        measured(in_place),
+        pair(out_of_place.p99_us, in_place.p99_us)
     )
 }
 
@@ -116,31 +160,107 @@ pub(super) fn footer(report: &Report) -> String {
     format!("{verdict}\n# Avg bus bandwidth    : {:.6}\n#", report.average_busbw())
 }
 
-/// Fails now if `write_json` would at the end.
-pub(super) fn probe_json(path: &Path) -> Result<(), String> {
+/// The results as CSV: a line for each row, with the names of the JSON's fields; those of replays begin with `replay_`.
+pub(super) fn csv(results: &[Row]) -> Result<String, String> {
+    let mut lines: Vec<String> = Vec::new();
+    for row in results {
+        let value = serde_json::to_value(row).map_err(|error| error.to_string())?;
+        let (mut names, mut cells) = (Vec::new(), Vec::new());
+        let mut put = |prefix: &str, fields: &serde_json::Map<String, serde_json::Value>| {
+            for (name, value) in fields.iter().filter(|(_, value)| !value.is_object()) {
+                names.push(format!("{prefix}{name}"));
+                // Texts are names of ours, without anything that would want quotes.
+                cells.push(value.as_str().map_or_else(|| value.to_string().replace("null", ""), str::to_owned));
+            }
+        };
+        if let Some(fields) = value.as_object() {
+            put("", fields);
+            if let Some(replay) = fields.get("replay").and_then(|replay| replay.as_object()) {
+                put("replay_", replay);
+            }
+        }
+        if lines.is_empty() {
+            lines.push(names.join(","));
+        }
+        lines.push(cells.join(","));
+    }
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Most curves that can be told apart.
+const MOST_CURVES: usize = 12;
+
+/// Latency above bus bandwidth, as SVG.
+pub(super) fn picture(report: &Report) -> Result<String, String> {
+    let mut curves: Vec<(String, Vec<&Row>)> = Vec::new();
+    let mut kinds: Vec<(&str, &str)> = report.results.iter().map(|row| (row.dtype, row.op)).collect();
+    kinds.dedup();
+    for row in &report.results {
+        let place = if row.in_place { "in place" } else { "out of place" };
+        // With many kinds the difference between the places matters least.
+        let name = match kinds.len() {
+            1 => place.to_owned(),
+            2..=6 => format!("{} {}, {place}", row.dtype, row.op),
+            _ if row.in_place => continue,
+            _ => format!("{} {}", row.dtype, row.op),
+        };
+        match curves.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, rows)) => rows.push(row),
+            None => curves.push((name, vec![row])),
+        }
+    }
+    let left_out = curves.len().saturating_sub(MOST_CURVES);
+    curves.truncate(MOST_CURVES);
+    let panel = |title: &str, unit: &str, value: &dyn Fn(&Row) -> f64, more: &dyn Fn(&Row) -> Option<f64>| {
+        let points = |rows: &[&Row], value: &dyn Fn(&Row) -> Option<f64>| {
+            rows.iter().filter_map(|row| Some((row.bytes as f64, value(row)?))).collect::<Vec<_>>()
+        };
+        let mut drawn = Vec::new();
+        for (name, rows) in &curves {
+            drawn.push(Curve { name: name.clone(), points: points(rows, &|row| Some(value(row))), faint: false });
+            let replayed = points(rows, more);
+            if !replayed.is_empty() {
+                drawn.push(Curve { name: format!("{name}, replayed"), points: replayed, faint: true });
+            }
+        }
+        let note = if left_out > 0 { format!(" ({left_out} more curves left out)") } else { String::new() };
+        let title = format!("{} of {} ranks: {title}{note}", report.collective, report.ranks);
+        Panel { title, unit: unit.into(), curves: drawn }
+    };
+    ccl_chart::svg(&[
+        panel("latency", "time (µs)", &|row| row.median_us, &|row| row.replay.as_ref().map(|r| r.median_us)),
+        panel("bus bandwidth", "GB/s", &|row| row.busbw_gbps, &|_| None),
+    ])
+}
+
+/// Fails now if [`write()`] would at the end.
+pub(super) fn probe(flag: &str, path: &Path) -> Result<(), String> {
     let probe = match target(path) {
         Target::Replaced { path } => beside(&path).map(drop),
         Target::Stream => std::fs::OpenOptions::new().write(true).open(path).map(drop),
     };
-    probe.map_err(|error| format!("--json {}: {error}", path.display()))
+    probe.map_err(|error| format!("{flag} {}: {error}", path.display()))
 }
 
-/// Writes the report as JSON. A file is replaced as a whole.
-pub(super) fn write_json(path: &Path, report: &Report) -> Result<(), String> {
+/// Writes what a flag asked for. A file is replaced as a whole.
+pub(super) fn write(flag: &str, path: &Path, text: &str) -> Result<(), String> {
     let write = || -> std::io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(report)?;
-        text.push(b'\n');
         match target(path) {
             Target::Replaced { path } => {
                 let mut file = beside(&path)?;
-                file.write_all(&text)?;
+                file.write_all(text.as_bytes())?;
                 file.persist(&path)?;
                 Ok(())
             }
-            Target::Stream => std::fs::OpenOptions::new().write(true).open(path)?.write_all(&text),
+            Target::Stream => std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes()),
         }
     };
-    write().map_err(|error| format!("--json {}: {error}", path.display()))
+    write().map_err(|error| format!("{flag} {}: {error}", path.display()))
+}
+
+/// The report as JSON.
+pub(super) fn json(report: &Report) -> Result<String, String> {
+    serde_json::to_string_pretty(report).map(|text| text + "\n").map_err(|error| error.to_string())
 }
 
 enum Target {
@@ -189,6 +309,7 @@ mod tests {
             busbw_gbps,
             wrong,
             ze_calls_per_op: timing.ze_calls_per_op,
+            replay: None,
         }
     }
 
@@ -201,6 +322,7 @@ mod tests {
             software: true,
             p2p: true,
             granule: 64,
+            registered: false,
             staging_bytes: 1,
             init_ms: 1.0,
             results,
@@ -217,29 +339,41 @@ mod tests {
 
     #[test]
     fn the_columns_stand_above_their_numbers() {
-        let head = columns();
+        let head = columns(false);
         let titles: Vec<&str> = head.lines().find(|line| line.contains("redop")).unwrap().split_whitespace().collect();
         assert_eq!(titles[..6], ["#", "size", "count", "type", "redop", "root"]);
-        assert_eq!(titles[6..], ["time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"]);
+        assert_eq!(titles[6..14], ["time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"]);
+        assert_eq!(titles[14..], ["p99", "p99", "algo"]);
         let text = line(&row(1 << 20, false, Some(0)), &row(1 << 20, true, Some(3)));
         let cells: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(
             cells,
             [
                 "1048576", "524288", "bfloat16", "sum", "-1", "12.35", "84.94", "127.41", "0", "12.35", "84.94",
-                "127.41", "3"
+                "127.41", "3", "20.00", "20.00", "ring"
             ]
         );
         // Right-aligned under each other.
         let titles = head.lines().find(|line| line.contains("redop")).unwrap();
-        for (title, cell) in
-            [("size", "1048576"), ("count", "524288"), ("type", "bfloat16"), ("root", "-1"), ("#wrong", "0 ")]
-        {
+        for (title, cell) in [
+            ("size", "1048576"),
+            ("count", "524288"),
+            ("type", "bfloat16"),
+            ("root", "-1"),
+            ("#wrong", "0 "),
+            ("algo", "ring"),
+        ] {
             let (above, below) =
                 (titles.find(title).unwrap() + title.len(), text.find(cell).unwrap() + cell.trim().len());
             assert_eq!(above, below, "{title}");
         }
-        assert_eq!(titles.len(), text.len());
+        let replay =
+            Replay { replays: 3, median_us: 4.5, p99_us: 6.0, min_us: 4.0, wrong: Some(2), ze_calls_per_op: 1.0 };
+        let replayed = Row { replay: Some(replay), ..row(8, true, Some(1)) };
+        let (head, text) = (columns(true), line(&replayed, &replayed));
+        let titles = head.lines().find(|line| line.contains("redop")).unwrap();
+        assert_eq!(titles.find("replay").unwrap() + 6, text.find("4.50").unwrap() + 4);
+        assert_eq!(text.split_whitespace().nth(8), Some("3"), "wrong in calls and in replays");
         assert_eq!((time(9.876), time(123.45), time(98765.4)), ("9.88".into(), "123.5".into(), "98765".into()));
     }
 
@@ -259,23 +393,50 @@ mod tests {
     fn json_is_written_whole_or_refused_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.json");
-        probe_json(&path).unwrap();
+        probe("--json", &path).unwrap();
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a probe leaves nothing");
         std::fs::write(&path, "old and much longer than nothing").unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        write_json(&link, &report(vec![row(8, false, Some(0)), row(8, true, None)])).unwrap();
+        let text = json(&report(vec![row(8, false, Some(0)), row(8, true, None)])).unwrap();
+        write("--json", &link, &text).unwrap();
         assert!(link.is_symlink());
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(json["version"], 1);
         assert_eq!(json["results"][0]["wrong"], 0);
         assert!(json["results"][1]["wrong"].is_null());
         assert_eq!(json["results"][1]["in_place"], true);
+        assert!(json["results"][1].get("replay").is_none());
 
-        assert!(probe_json(folder.path()).is_err_and(|error| error.contains("--json")));
-        assert!(probe_json(Path::new("/nowhere/at/all.json")).is_err());
+        assert!(probe("--json", folder.path()).is_err_and(|error| error.contains("--json")));
+        assert!(probe("--json", Path::new("/nowhere/at/all.json")).is_err());
         // Not replaced by a file.
-        write_json(Path::new("/dev/null"), &report(Vec::new())).unwrap();
+        write("--json", Path::new("/dev/null"), "{}").unwrap();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn csv_has_a_cell_for_each_field() {
+        let replay = Replay { replays: 3, median_us: 4.5, p99_us: 6.0, min_us: 4.0, wrong: None, ze_calls_per_op: 1.0 };
+        let rows = [Row { replay: Some(replay), ..row(8, true, None) }];
+        let text = csv(&rows).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].len(), lines[1].len());
+        let cell = |name: &str| lines[1][lines[0].iter().position(|known| *known == name).unwrap()];
+        assert_eq!((cell("bytes"), cell("dtype"), cell("wrong"), cell("in_place")), ("8", "bfloat16", "", "true"));
+        assert_eq!((cell("p99_us"), cell("replay_median_us"), cell("replay_wrong")), ("20.0", "4.5", ""));
+        assert_eq!(csv(&[]), Ok(String::new()));
+    }
+
+    #[test]
+    fn the_picture_has_each_kind() {
+        let rows = vec![row(8, false, None), row(8, true, None), row(64, false, None), row(64, true, None)];
+        let one = picture(&report(rows.clone())).unwrap();
+        assert!(one.contains("latency") && one.contains("bus bandwidth") && one.contains("in place"));
+        let names: Vec<String> = (0..15).map(|number| format!("type{number}")).collect();
+        let many = names.iter().map(|name| Row { dtype: name.clone().leak(), ..rows[0].clone() });
+        let many = picture(&report(many.collect())).unwrap();
+        assert!(many.contains("type11 sum") && !many.contains("type12 sum") && many.contains("3 more curves"));
     }
 }
