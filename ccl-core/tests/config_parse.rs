@@ -78,7 +78,7 @@ fn a_bad_value_is_an_error_that_names_variable_value_and_what_is_accepted() {
 #[test]
 fn what_is_known_but_not_there_is_refused_by_name() {
     for (name, value) in [
-        ("CCLX_CHECK", "global"),
+        ("CCLX_CHECK", "result"),
         ("CCL_ALLREDUCE", "topo"),
         ("CCL_ZE_IPC_EXCHANGE", "pidfd"),
         ("CCL_ZE_IPC_EXCHANGE", "drmfd"),

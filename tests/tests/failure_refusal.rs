@@ -63,7 +63,7 @@ fn a_variable_that_is_none() {
 
 #[test]
 fn a_value_of_another_build() {
-    refused("a_value_of_another_build", "CCLX_CHECK", "global");
+    refused("a_value_of_another_build", "CCLX_CHECK", "result");
 }
 
 /// Ranks that each try to join; what they met.
