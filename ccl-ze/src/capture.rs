@@ -27,8 +27,12 @@ pub(crate) fn of(stream: &Stream) -> Result<Option<Arc<Recording>>> {
     match &stream.form {
         Form::Regular(recording) => Ok(Some(recording.clone())),
         // Only through its handle or by a wait for an event can a list of ours have come into a capture.
-        Form::Immediate if !stream.is_foreign() || !is_capturing(&stream.gpu.api, stream.list())? => Ok(None),
-        Form::Immediate => adopt(stream).map(Some),
+        Form::Immediate if !stream.is_foreign() => Ok(None),
+        Form::Immediate => {
+            let capturing = is_capturing(&stream.gpu.api, stream.list())?;
+            stream.note_capturing(capturing);
+            if capturing { adopt(stream).map(Some) } else { Ok(None) }
+        }
     }
 }
 
@@ -55,7 +59,10 @@ pub(crate) unsafe fn enter<'a>(
     if !has_graphs(api) {
         return Ok((None, after));
     }
-    if let Some(recording) = of(stream)? {
+    // Asking first would make one call more of each that is given events; so only where the answer is likely to be yes.
+    if stream.was_capturing()
+        && let Some(recording) = of(stream)?
+    {
         return Ok((Some(recording), after));
     }
     {
@@ -64,9 +71,10 @@ pub(crate) unsafe fn enter<'a>(
         // SAFETY: a live list; the events are the caller's duty; the wait list is only read.
         unsafe { ze!(api, zeCommandListAppendWaitOnEvents(list, count, events))? };
     }
-    // Where nothing else orders the call behind that wait, it waits again itself.
-    let after = if stream.order().is_some() { &[] } else { after };
-    Ok((of(stream)?, after))
+    let recording = of(stream)?;
+    // Where nothing else orders the call behind that wait, it waits again itself; in a recording so that the edge shows.
+    let after = if recording.is_none() && stream.order().is_some() { &[] } else { after };
+    Ok((recording, after))
 }
 
 fn has_graphs(api: &Api) -> bool {

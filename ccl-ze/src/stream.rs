@@ -41,6 +41,8 @@ pub struct Stream {
     pub(crate) id: u64,
     /// Whether work that this library doesn't know may be on the stream: then nothing says that what follows it ends.
     foreign: AtomicBool,
+    /// Whether it was being captured when that was last asked.
+    capturing: AtomicBool,
 }
 
 // SAFETY: a handle that any thread may use; appends are serialised by `lock`.
@@ -98,6 +100,7 @@ impl Stream {
             lock: Mutex::new(()),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             foreign: AtomicBool::new(!owned),
+            capturing: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +144,14 @@ impl Stream {
 
     pub(crate) fn mark_foreign(&self) {
         self.foreign.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_capturing(&self) -> bool {
+        self.capturing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_capturing(&self, capturing: bool) {
+        self.capturing.store(capturing, Ordering::Relaxed);
     }
 
     pub(crate) fn is_foreign(&self) -> bool {

@@ -351,6 +351,37 @@ fn regular_lists_of_the_callers() {
     });
 }
 
+/// What docs/limits.md says that a call costs: each rank has a device of its own, whose calls are counted.
+#[test]
+fn what_calls_cost() {
+    Group::new("what_calls_cost", 1).run(|_| {
+        let mesh = ccl_core::bootstrap::local(1).unwrap().remove(0);
+        let comm = Communicator::builder_with(config()).init_local(mesh).unwrap();
+        let lab = Lab::new(&comm);
+        let list = lab.list(0, ZE_COMMAND_QUEUE_FLAG_IN_ORDER);
+        // SAFETY: of the communicator's context and device; destroyed after the stream.
+        let theirs = unsafe { comm.stream_from_raw(list).unwrap() };
+        let [ours, other] = [0, 0].map(|queue| comm.stream(queue).unwrap());
+        let memory = comm.alloc::<f32>(COUNT).unwrap();
+        let at = memory.as_ptr().cast();
+        let cost = |stream: &Stream, after: &[ze_event_handle_t]| {
+            let before = comm.level_zero_calls();
+            // SAFETY: the memory is waited for below; the events are live.
+            let done = unsafe { comm.all_reduce_raw(&sum(DataType::Float32, COUNT), at, at, stream, after).unwrap() };
+            let cost = comm.level_zero_calls() - before;
+            done.wait().unwrap();
+            (cost, done)
+        };
+        let done = cost(&other, &[]).1;
+        let after = [done.event().unwrap()];
+        assert_eq!((cost(&ours, &[]).0, cost(&theirs, &[]).0), (1, 2));
+        // The wait, the question, the call.
+        assert_eq!((cost(&other, &after).0, cost(&theirs, &after).0), (3, 3));
+        drop(theirs);
+        lab.destroy(list);
+    });
+}
+
 /// A recording whose communicator has gone gives up and harms nobody.
 #[test]
 fn a_graph_that_outlives_its_communicator() {
