@@ -8,6 +8,7 @@
 
 use super::lanes::{Lane, Max, Min, Op, Prod, Sum};
 use ccl_core::{DataType, Kind, Order, ReduceOp};
+use std::mem::MaybeUninit;
 
 /// Which implementation to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,65 +184,70 @@ unsafe fn portable<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>) {
     unsafe { elements::<L, O, ROUND>(job, 0) };
 }
 
-/// The elements from byte `from` on.
+/// Elements that are reduced together: what is between a load and a store stays in the first cache.
+const BLOCK: usize = 128;
+
+/// The elements from byte `from` on, a block after the other.
+///
+/// Of each, the loops below do one thing for all elements, and how many there are is known to none of them: so the
+/// compiler makes vectors of each, where it would unroll a short loop of known length.
 ///
 /// # Safety
 /// As of [`RunFn`].
 #[inline(always)]
 unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
-    // SAFETY: passed on; the blocks lie within `bytes`.
-    unsafe {
-        let mut at = from;
-        while job.bytes - at >= 32 * size_of::<L::Wire>() {
-            block::<L, O, ROUND, 32>(job, at);
-            at += 32 * size_of::<L::Wire>();
+    let size = size_of::<L::Wire>();
+    let mut room = [[const { MaybeUninit::<L::Acc>::uninit() }; BLOCK]; 2];
+    let [acc, x] = &mut room;
+    for at in (from..job.bytes).step_by(BLOCK * size) {
+        let len = (job.bytes - at) / size;
+        let (acc, x) = (&mut acc[..len.min(BLOCK)], &mut x[..len.min(BLOCK)]);
+        // SAFETY: passed on; the elements lie within `bytes`.
+        let acc = unsafe { load::<L>(job, job.first, at, acc) };
+        let mut rank = job.first;
+        for _ in 1..job.inputs.len() {
+            rank = if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
+            // SAFETY: passed on.
+            let x = unsafe { load::<L>(job, rank, at, x) };
+            for (acc, x) in acc.iter_mut().zip(x) {
+                let both = O::apply::<L>(*acc, *x);
+                *acc = if ROUND { L::round(both) } else { both };
+            }
         }
-        while job.bytes - at >= size_of::<L::Wire>() {
-            block::<L, O, ROUND, 1>(job, at);
-            at += size_of::<L::Wire>();
+        if job.divisor > 1 {
+            acc.iter_mut().for_each(|acc| *acc = L::divide(*acc, job.divisor));
+        }
+        let out = job.out.wrapping_add(at).cast::<L::Wire>();
+        for (i, acc) in acc.iter().enumerate() {
+            // SAFETY: the elements are part of the output.
+            unsafe { out.add(i).write_unaligned(L::narrow(*acc)) };
         }
     }
 }
 
-/// Element by element of `N` inputs' elements; a plain loop, which the compiler turns into vectors.
-#[inline(always)]
-fn each<A: Copy, B: Copy, const N: usize>(from: &[A; N], to: &mut [B; N], f: impl Fn(A, B) -> B) {
-    for i in 0..N {
-        to[i] = f(from[i], to[i]);
-    }
-}
-
-/// `N` elements from byte `at` on.
+/// A rank's elements from byte `at` on, as many as there is room for, multiplied if they have yet to be.
 ///
 /// # Safety
-/// As of [`RunFn`]; all `N` are there.
+/// As of [`RunFn`]; all of them are there.
 #[inline(always)]
-unsafe fn block<L: Lane, O: Op, const ROUND: bool, const N: usize>(job: &Job<'_>, at: usize) {
-    let nothing = L::widen(L::element(0));
-    let load = |rank: usize, x: &mut [L::Acc; N]| {
-        // SAFETY: the elements are part of the input.
-        let wire = unsafe { job.inputs[rank].add(at).cast::<[L::Wire; N]>().read_unaligned() };
-        each(&wire, x, |wire, _| L::widen(wire));
-        if job.raw >> rank & 1 != 0 {
-            let factor = L::widen(L::element(job.factor));
-            x.iter_mut().for_each(|x| *x = L::round(L::prod(*x, factor)));
-        }
-    };
-    let (mut acc, mut x) = ([nothing; N], [nothing; N]);
-    load(job.first, &mut acc);
-    let mut rank = job.first;
-    for _ in 1..job.inputs.len() {
-        rank = if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
-        load(rank, &mut x);
-        each(&x, &mut acc, |x, acc| if ROUND { L::round(O::apply::<L>(acc, x)) } else { O::apply::<L>(acc, x) });
+unsafe fn load<'a, L: Lane>(
+    job: &Job<'_>,
+    rank: usize,
+    at: usize,
+    room: &'a mut [MaybeUninit<L::Acc>],
+) -> &'a mut [L::Acc] {
+    let from = job.inputs[rank].wrapping_add(at).cast::<L::Wire>();
+    for (i, x) in room.iter_mut().enumerate() {
+        // SAFETY: by this function's contract.
+        x.write(L::widen(unsafe { from.add(i).read_unaligned() }));
     }
-    if job.divisor > 1 {
-        acc.iter_mut().for_each(|acc| *acc = L::divide(*acc, job.divisor));
+    // SAFETY: all of it has just been written.
+    let x = unsafe { room.assume_init_mut() };
+    if job.raw >> rank & 1 != 0 {
+        let factor = L::widen(L::element(job.factor));
+        x.iter_mut().for_each(|x| *x = L::round(L::prod(*x, factor)));
     }
-    let mut wire = [L::element(0); N];
-    each(&acc, &mut wire, |acc, _| L::narrow(acc));
-    // SAFETY: the elements are part of the output.
-    unsafe { job.out.add(at).cast::<[L::Wire; N]>().write_unaligned(wire) };
+    x
 }
 
 #[cfg(target_arch = "x86_64")]
