@@ -1,22 +1,24 @@
 //! The communicator: init, the check of every call, issue order, and the failure that poisons it.
 
 mod completion;
+mod connect;
+mod register;
 
 pub use completion::{Completion, Health, wait};
 
-use crate::config::{Algorithm, Check, Config, TransportChoice};
+use crate::config::{Check, Config};
 use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
-use crate::mesh::{Delivery, Mesh, Parcel};
+use crate::mesh::Mesh;
 use crate::plan::cache::PlanCache;
 use crate::plan::{self, Agreed, Plan, Request};
-use crate::protocol::{CommState, MAX_RANKS, MAX_WIRES, STAGING_HEAD_BYTES, TAG_LIMIT};
+use crate::protocol::{CommState, MAX_WIRES, TAG_LIMIT};
 use crate::topology::{self, Hello};
-use crate::types::{DataType, Order, ReduceOp};
 use crate::watch::{Watch, WatchOptions};
+use connect::{Litmus, connect, litmus};
 use parking_lot::Mutex;
+use register::Registrations;
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 /// Test-only starting values. [`Default`] is what is used outside tests.
@@ -63,6 +65,7 @@ struct Shared<D: Device> {
     health: Arc<Health>,
     endpoint: D::Endpoint,
     issue: Mutex<Issue<D::Endpoint>>,
+    registrations: Mutex<Registrations>,
     rank: usize,
     config: Config,
     info: Info,
@@ -89,7 +92,7 @@ impl<D: Device> Communicator<D> {
         on_fault: FaultHandler,
     ) -> Result<Communicator<D>> {
         mesh.set_deadline(config.connection_timeout);
-        let (endpoint, info) = match Self::meet(device, &mesh, config, start) {
+        let Met { endpoint, info, side } = match Self::meet(device, &mesh, config, start) {
             Ok(met) => met,
             Err(error) => {
                 mesh.abandon(&error);
@@ -104,12 +107,21 @@ impl<D: Device> Communicator<D> {
         let health = Arc::new(Health::new(watch.status().clone(), alarm));
         let issue = Mutex::new(Issue { plans: PlanCache::new() });
         Ok(Communicator {
-            shared: Arc::new(Shared { watch, health, endpoint, issue, rank, config: config.clone(), info }),
+            shared: Arc::new(Shared {
+                watch,
+                health,
+                endpoint,
+                issue,
+                registrations: Mutex::new(Registrations::new(side)),
+                rank,
+                config: config.clone(),
+                info,
+            }),
         })
     }
 
     /// Everything that needs the other ranks.
-    fn meet(device: &D, mesh: &Mesh, config: &Config, start: &StartState) -> Result<Met<D>> {
+    fn meet(device: &D, mesh: &Mesh, config: &Config, start: &StartState) -> Result<Met<D::Endpoint>> {
         let (rank, n) = (mesh.rank(), mesh.world_size());
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -149,43 +161,34 @@ impl<D: Device> Communicator<D> {
         };
         let mut endpoint = loop {
             let mut endpoint = connect(device, mesh, &agreed, &mut place)?;
-            // A form that was asked for is taken as it is; a test that breaks a rule wants to see it broken in its calls.
-            if n == 1 || config.granule != 0 || hellos.iter().any(|hello| hello.hooks != 0) {
+            // A test that breaks a rule wants to see it broken in its calls.
+            if n == 1 || hellos.iter().any(|hello| hello.hooks != 0) {
                 break endpoint;
             }
-            let mut shows = |algorithm, transport| {
-                litmus(
-                    &mut endpoint,
-                    mesh,
-                    &agreed,
-                    &state,
-                    &Config { allreduce: algorithm, transport, ..config.clone() },
-                )
-            };
-            // A ring has lines to the next rank only.
-            let whole = shows(Algorithm::Ring, TransportChoice::Auto)?
-                && (agreed.push_tiles == 0 || shows(Algorithm::OneShot, TransportChoice::Lines)?);
-            if whole {
-                if agreed.bulk_bytes == 0 || shows(Algorithm::Mesh, TransportChoice::Bulk)? {
-                    break endpoint;
+            match litmus(&mut endpoint, mesh, &agreed, config, &state)? {
+                Litmus::Holds => break endpoint,
+                Litmus::Torn => {
+                    let form = agreed.form;
+                    agreed.form = form.narrower().ok_or_else(|| Error::Device {
+                        call: "litmus test".into(),
+                        detail: format!("not even lines of {} bytes arrive whole", form.granule()),
+                    })?;
+                    if rank == 0 {
+                        tracing::warn!(
+                            "lines of {} bytes do not arrive whole here; lines of {} bytes are tried",
+                            form.granule(),
+                            agreed.form.granule()
+                        );
+                    }
                 }
-                agreed.bulk_bytes = 0;
-                if rank == 0 {
-                    tracing::warn!("data does not arrive before its flag here; flags travel with their data only");
+                Litmus::Unordered => {
+                    agreed.bulk_bytes = 0;
+                    if rank == 0 {
+                        tracing::warn!(
+                            "data do not arrive before the flag that follows them; all messages go by lines"
+                        );
+                    }
                 }
-                continue;
-            }
-            let form = agreed.form;
-            agreed.form = form.narrower().ok_or_else(|| Error::Device {
-                call: "litmus test".into(),
-                detail: format!("not even lines of {} bytes arrive whole", form.granule()),
-            })?;
-            if rank == 0 {
-                tracing::warn!(
-                    "lines of {} bytes do not arrive whole here; lines of {} bytes are tried",
-                    form.granule(),
-                    agreed.form.granule()
-                );
             }
         };
         agreed.tag_limit = start.tag_limit;
@@ -194,7 +197,13 @@ impl<D: Device> Communicator<D> {
         // Nobody may push before everybody's staging memory is cleared.
         mesh.barrier("ready")?;
         let staging_bytes = agreed.layout().bytes();
-        Ok((endpoint, Info { place, agreed, staging_bytes, name: hellos[0].name }))
+        let info = Info { place, agreed, staging_bytes, name: hellos[0].name };
+        Ok(Met { endpoint, info, side: mesh.twin()? })
+    }
+
+    /// Whether both are handles of one communicator.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// This rank.
@@ -275,173 +284,19 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// An endpoint, and what came of the meeting.
-type Met<D> = (<D as Device>::Endpoint, Info);
+/// What came of the meeting.
+struct Met<E> {
+    endpoint: E,
+    info: Info,
+    /// For what the ranks have to exchange later.
+    side: Mesh,
+}
 
 static PROCESS: OnceLock<u64> = OnceLock::new();
 
 /// A number that nobody else has, as far as chance goes.
 fn chance() -> u64 {
     RandomState::new().hash_one(std::process::id())
-}
-
-/// Connects the ranks, in `place` or, where direct access turns out not to work, in host memory.
-fn connect<D: Device>(device: &D, mesh: &Mesh, agreed: &Agreed, place: &mut Place) -> Result<D::Endpoint> {
-    let bytes = agreed.layout().bytes();
-    let mut opened = open(device, mesh, *place, bytes);
-    if *place == Place::Device && !works(&opened) {
-        if mesh.rank() == 0 {
-            tracing::warn!(
-                "direct access between devices does not work here ({}); all ranks use staging in host memory",
-                describe_failure(&opened)
-            );
-        }
-        *place = Place::Host;
-        // The device endpoint goes first: its memory is not needed any more.
-        drop(opened);
-        opened = open(device, mesh, *place, bytes);
-    }
-    let (endpoint, shown) = opened?;
-    if let Some((from, to)) = shown.broken().next() {
-        return Err(Error::Device {
-            call: "pattern test".into(),
-            detail: format!("stores of rank {from} do not arrive at rank {to} even through host memory"),
-        });
-    }
-    Ok(endpoint)
-}
-
-/// Elements of a call of the litmus test: a few hundred lines in flight at once.
-const LITMUS_COUNT: u64 = 8192;
-/// How long a rank waits for a line in the litmus test.
-const LITMUS_LIMIT_MS: u64 = 10_000;
-
-/// Whether lines of the agreed form arrive whole on every rank, or bulk data before its flag, as far as calls with changing
-/// data can show. The configuration forces by what.
-fn litmus<E: Endpoint>(
-    endpoint: &mut E,
-    mesh: &Mesh,
-    agreed: &Agreed,
-    state: &CommState,
-    config: &Config,
-) -> Result<bool> {
-    let state = CommState {
-        base: 0,
-        tag_limit: agreed.tag_limit,
-        spin_limit_ms: LITMUS_LIMIT_MS,
-        granule: agreed.form.granule() as u32,
-        bulk_bytes: agreed.bulk_bytes,
-        ..*state
-    };
-    endpoint.activate(&state, agreed.form)?;
-    let request = Request {
-        count: LITMUS_COUNT,
-        dtype: DataType::Float32,
-        op: ReduceOp::Sum,
-        order: Order::Ring,
-        period: None,
-        registered: None,
-    };
-    let plan = plan::plan(&request, agreed, config)?;
-    mesh.barrier("litmus test")?;
-    let outcome = endpoint.litmus(&request, &plan, mesh.rank());
-    let whole = gather_flags(mesh, matches!(outcome, Ok(true)), "litmus test")?.iter().all(|&whole| whole);
-    // A failure of this rank's own is told as such.
-    outcome.map(|_| whole)
-}
-
-/// Between which ranks stores arrive.
-struct Shown {
-    /// For each rank, whether it could reach and store into all others.
-    sent: Vec<bool>,
-    /// For each rank, a bit for every other whose stores arrived there.
-    arrived: Vec<u16>,
-}
-
-impl Shown {
-    /// Pairs (from, to) of ranks between which stores do not arrive.
-    fn broken(&self) -> impl Iterator<Item = (usize, usize)> {
-        let n = self.sent.len();
-        let pairs = (0..n).flat_map(move |from| (1..n).map(move |distance| (from, (from + distance) % n)));
-        pairs.filter(|&(from, to)| !self.sent[from] || self.arrived[to] & 1 << from == 0)
-    }
-}
-
-type Opened<E> = Result<(E, Shown)>;
-
-/// Opens the endpoint, connects it with all others and shows by a pattern that stores arrive. Every rank takes the same
-/// path through the exchanges, whatever fails where.
-fn open<D: Device>(device: &D, mesh: &Mesh, place: Place, bytes: usize) -> Opened<D::Endpoint> {
-    let (rank, n) = (mesh.rank(), mesh.world_size());
-    let opened = device.open(place, bytes);
-    if n == 1 {
-        return opened.map(|endpoint| (endpoint, Shown { sent: vec![true], arrived: vec![0] }));
-    }
-    let exported = opened.and_then(|endpoint| endpoint.export().map(|export| (endpoint, export)));
-    let all = gather_flags(mesh, exported.is_ok(), "staging memory")?;
-    let (mut endpoint, (details, memory)) = exported?;
-    if let Some(rank) = all.iter().position(|&ok| !ok) {
-        return Err(Error::Internal(format!("rank {rank} could not allocate or export its staging memory")));
-    }
-    let parcels = vec![Parcel { bytes: &details, fds: vec![memory.as_fd()] }; n];
-    let mut deliveries = mesh.exchange_fds(&parcels, "staging memory")?;
-    drop(parcels);
-    drop(memory);
-    let mut failure = None;
-    // From the next rank on, as the ring goes.
-    for peer in (1..n).map(|distance| (rank + distance) % n) {
-        let Delivery { bytes: details, fds } = std::mem::take(&mut deliveries[peer]);
-        let memory = fds.into_iter().next();
-        let memory = memory.ok_or_else(|| Error::Internal(format!("rank {peer} sent no staging memory")));
-        if let Err(error) = memory.and_then(|memory| endpoint.import(peer, n, &details, memory)) {
-            failure.get_or_insert(error);
-        }
-    }
-    let mut arrived = u16::MAX;
-    // Two patterns, so that neither an old one nor fresh memory can pass for the second.
-    for seed in [0x5EED_0001u32, 0x9E37_79B9] {
-        let seeds: Vec<u32> = (0..n as u32).map(|rank| seed.wrapping_mul(2 * rank + 1)).collect();
-        for peer in (0..n).filter(|&peer| peer != rank) {
-            if failure.is_none() {
-                failure = endpoint.probe_send(peer, rank, n, seeds[rank]).err();
-            }
-        }
-        mesh.barrier("pattern sent")?;
-        match endpoint.probe_check(rank, &seeds) {
-            Ok(there) => {
-                let mask = |(peer, there): (usize, &bool)| if *there { 1 << peer } else { 0 };
-                arrived &= there.iter().enumerate().map(mask).sum::<u16>();
-            }
-            // Kept for later: whoever leaves between two exchanges leaves the others in them.
-            Err(error) => {
-                arrived = 0;
-                failure.get_or_insert(error);
-            }
-        }
-        mesh.barrier("pattern checked")?;
-    }
-    let arrived = mesh.all_gather(&arrived.to_le_bytes(), "pattern arrived")?;
-    let arrived = arrived.iter().map(|bytes| bytes.as_slice().try_into().map_or(0, u16::from_le_bytes)).collect();
-    let sent = gather_flags(mesh, failure.is_none(), "pattern sent")?;
-    match failure {
-        // Told to the others by the flags; kept here for the message.
-        Some(error) if place == Place::Host => Err(error),
-        _ => Ok((endpoint, Shown { sent, arrived })),
-    }
-}
-
-fn works<E>(opened: &Opened<E>) -> bool {
-    opened.as_ref().is_ok_and(|(_, shown)| shown.broken().next().is_none())
-}
-
-fn describe_failure<E>(opened: &Opened<E>) -> String {
-    match opened {
-        Err(error) => error.to_string(),
-        Ok((_, shown)) => {
-            let pairs: Vec<_> = shown.broken().map(|(from, to)| format!("{from} -> {to}")).collect();
-            format!("pattern test failed from rank to rank: {}", pairs.join(", "))
-        }
-    }
 }
 
 fn gather_flags(mesh: &Mesh, flag: bool, what: &str) -> Result<Vec<bool>> {
@@ -487,14 +342,11 @@ fn check_buffers(request: &Request, io: Io) -> Result<()> {
     Ok(())
 }
 
-const _: () = assert!(STAGING_HEAD_BYTES.is_multiple_of(4096));
-const _: () = assert!(MAX_RANKS <= 16, "a bit for each rank");
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
-    use crate::types::{DataType, Order, ReduceOp};
+    use crate::{DataType, Order, ReduceOp};
 
     fn request(count: u64) -> Request {
         Request {

@@ -117,6 +117,8 @@ pub trait Endpoint: Send + Sync + 'static {
     type Completion: Completion;
     /// A plan made ready.
     type Executable: Send + Sync;
+    /// Memory of the device that a caller can register.
+    type Memory;
     /// Something a call can be told to wait for.
     type Event: Copy;
 
@@ -147,6 +149,22 @@ pub trait Endpoint: Send + Sync + 'static {
     /// Runs the plan a few times, all ranks at once, on data that changes from call to call, and compares every element
     /// of every result: whether lines arrive whole, as far as trying can show. `request` is of binary32 elements.
     fn litmus(&self, request: &Request, plan: &Plan, rank: usize) -> Result<bool>;
+
+    /// A descriptor of memory that is to be registered, and what else an importer needs to know.
+    fn export_memory(&self, memory: &Self::Memory) -> Result<(Vec<u8>, OwnedFd)>;
+
+    /// Maps the other ranks' memory of one registration, by rank, this one's apart, and keeps it under the
+    /// registration's number.
+    fn register(
+        &self,
+        number: u32,
+        rank: usize,
+        memory: &Self::Memory,
+        others: Vec<Option<(Vec<u8>, OwnedFd)>>,
+    ) -> Result<()>;
+
+    /// Lets go of a registration. Its calls on this rank have finished.
+    fn deregister(&self, number: u32);
 
     /// Appends the collective to `stream`, in its order and that of `edges`.
     ///

@@ -152,6 +152,28 @@ impl Mesh {
         self.group(Kind::Exchange, parcels, what)
     }
 
+    /// A second mesh of the same ranks, for steps that come when this one has been given to the watch. All ranks call it.
+    pub fn twin(&self) -> Result<Mesh> {
+        let (rank, n, what) = (self.rank, self.world_size(), "a second mesh");
+        let mut sockets: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
+        let mut given: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
+        // The lower rank of each two makes their sockets.
+        for peer in rank + 1..n {
+            let (own, other) = sys::pair().map_err(|e| Error::system("a pair of sockets", e))?;
+            (sockets[peer], given[peer]) = (Some(own), Some(other));
+        }
+        let parcels: Vec<_> =
+            given.iter().map(|fd| Parcel { bytes: &[], fds: fd.iter().map(|fd| fd.as_fd()).collect() }).collect();
+        let deliveries = self.exchange_fds(&parcels, what)?;
+        for (peer, delivery) in deliveries.into_iter().enumerate().take(rank) {
+            let socket = delivery.fds.into_iter().next();
+            sockets[peer] =
+                Some(socket.ok_or_else(|| Error::Internal(format!("rank {peer} sent no socket for {what}")))?);
+        }
+        let pids: Vec<u32> = (0..n).map(|peer| self.peer_pid(peer).unwrap_or(0)).collect();
+        Ok(Mesh::new(rank, sockets, &pids, sys::after(Duration::ZERO)))
+    }
+
     /// Sends bytes and a descriptor to one rank, which must call [`Mesh::recv_fd`] with the same `what`.
     pub fn send_fd(&self, peer: usize, bytes: &[u8], fd: BorrowedFd<'_>, what: &str) -> Result<()> {
         self.check_peer(peer, what)?;

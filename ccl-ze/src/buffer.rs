@@ -36,11 +36,32 @@ elements! {
 
 /// Device memory for `len` elements. It stays allocated until the last collective that was given it has finished.
 pub struct Buffer<T> {
-    memory: Arc<Allocation>,
+    storage: Arc<Storage>,
     len: usize,
+    _element: PhantomData<T>,
+}
+
+/// A buffer's memory, and what of ours uses it.
+pub(crate) struct Storage {
+    pub(crate) memory: Arc<Allocation>,
     /// The collective that uses it last.
     used: Mutex<Option<Arc<EventSlot>>>,
-    _element: PhantomData<T>,
+}
+
+impl Storage {
+    /// Keeps the memory until the call is over, or as long as it may be replayed.
+    pub(crate) fn used_by(&self, call: &Completed) {
+        match call {
+            Completed::Issued(event) => *self.used.lock() = Some(event.clone()),
+            Completed::Recorded(recording, _) => recording.keep(self.memory.clone()),
+        }
+    }
+
+    /// Waits for the last call that was given it, as long as that is worth it; false if it is still unfinished.
+    pub(crate) fn settle(&self) -> bool {
+        let used = self.used.lock().clone();
+        used.is_none_or(|event| event.wait_at_end())
+    }
 }
 
 impl<T: Element> Buffer<T> {
@@ -51,7 +72,7 @@ impl<T: Element> Buffer<T> {
             .ok_or_else(|| Error::InvalidArgument(format!("a buffer of {len} elements overflows the address space")))?;
         // A driver refuses to allocate nothing.
         let memory = Arc::new(Allocation::device(gpu, bytes.max(1))?);
-        Ok(Buffer { memory, len, used: Mutex::new(None), _element: PhantomData })
+        Ok(Buffer { storage: Arc::new(Storage { memory, used: Mutex::new(None) }), len, _element: PhantomData })
     }
 
     /// Number of elements.
@@ -66,7 +87,7 @@ impl<T: Element> Buffer<T> {
 
     /// Address on the device.
     pub fn as_ptr(&self) -> *mut T {
-        self.memory.address.cast()
+        self.storage.memory.address.cast()
     }
 
     /// Copies `data` in, ordered on `stream` and after the last collective that was given the buffer; returns when it is
@@ -74,7 +95,7 @@ impl<T: Element> Buffer<T> {
     pub fn write(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
         self.check(stream, data.len())?;
         // SAFETY: both ranges hold that many bytes and live until the wait ends.
-        unsafe { self.transfer(stream, self.memory.address, data.as_ptr().cast(), size_of_val(data)) }
+        unsafe { self.transfer(stream, self.storage.memory.address, data.as_ptr().cast(), size_of_val(data)) }
     }
 
     /// Copies the first `data.len()` elements out, ordered on `stream` and after the last collective that was given the
@@ -82,7 +103,7 @@ impl<T: Element> Buffer<T> {
     pub fn read(&self, stream: &Stream, data: &mut [T]) -> Result<()> {
         self.check(stream, data.len())?;
         // SAFETY: as above; any bytes are a value of a plain-old-data type.
-        unsafe { self.transfer(stream, data.as_mut_ptr().cast(), self.memory.address, size_of_val(data)) }
+        unsafe { self.transfer(stream, data.as_mut_ptr().cast(), self.storage.memory.address, size_of_val(data)) }
     }
 
     /// # Safety
@@ -91,7 +112,7 @@ impl<T: Element> Buffer<T> {
         if bytes == 0 {
             return Ok(());
         }
-        let used = self.used.lock().clone();
+        let used = self.storage.used.lock().clone();
         if used.as_ref().is_some_and(|event| !event.is_bounded()) {
             stream.mark_foreign();
         }
@@ -102,7 +123,7 @@ impl<T: Element> Buffer<T> {
     }
 
     fn check(&self, stream: &Stream, len: usize) -> Result<()> {
-        stream.check_device(&self.memory.gpu)?;
+        stream.check_device(&self.storage.memory.gpu)?;
         // It would wait for what only a replay does.
         stream.check_issues()?;
         if len > self.len {
@@ -112,32 +133,30 @@ impl<T: Element> Buffer<T> {
     }
 
     pub(crate) fn check_gpu(&self, gpu: &Arc<Gpu>, what: &str) -> Result<()> {
-        if Arc::ptr_eq(&self.memory.gpu, gpu) {
+        if Arc::ptr_eq(&self.storage.memory.gpu, gpu) {
             return Ok(());
         }
         Err(Error::InvalidUsage(format!("the {what} buffer is on another device than the communicator")))
     }
 
-    /// Keeps the memory until the call is over, or as long as it may be replayed.
     pub(crate) fn used_by(&self, call: &Completed) {
-        match call {
-            Completed::Issued(event) => *self.used.lock() = Some(event.clone()),
-            Completed::Recorded(recording, _) => recording.keep(self.memory.clone()),
-        }
+        self.storage.used_by(call);
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        &self.storage
     }
 
     pub(crate) fn address(&self) -> *mut c_void {
-        self.memory.address
+        self.storage.memory.address
     }
 }
 
-impl<T> Drop for Buffer<T> {
+impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(event) = self.used.get_mut().take()
-            && !event.wait_at_end()
-        {
+        if !self.settle() {
             tracing::error!("a collective that uses a buffer is still unfinished; the buffer's memory is not freed");
-            std::mem::forget((event, self.memory.clone()));
+            std::mem::forget((self.used.get_mut().take(), self.memory.clone()));
         }
     }
 }

@@ -164,6 +164,8 @@ pub struct Description {
     pub p2p: bool,
     /// Bytes of a line.
     pub granule: usize,
+    /// Whether data and flag may be stored apart, as long messages want it.
+    pub bulk: bool,
     /// Most work-groups of one collective.
     pub max_wires: u32,
     /// Bytes of staging memory on this rank.
@@ -201,6 +203,7 @@ impl Communicator {
             software: self.gpu.facts.software,
             p2p: info.place == Place::Device,
             granule: info.agreed.form.granule(),
+            bulk: info.agreed.bulk_bytes > 0,
             max_wires: info.agreed.max_wires,
             staging_bytes: info.staging_bytes,
         }
@@ -243,6 +246,14 @@ impl Communicator {
     /// Device memory for `len` elements; its content is not defined.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::new(&self.gpu, len)
+    }
+
+    pub(crate) fn core(&self) -> &comm::Communicator<ZeDevice> {
+        &self.core
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
     }
 
     /// The plan that a call would run; it prints as one line.

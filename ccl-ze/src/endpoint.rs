@@ -11,13 +11,15 @@ use crate::capture;
 use crate::event::{Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
-use crate::kernels::{Family, PROBE, RING_ARGS, probe_word, ring_name};
+use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::module::KernelId;
 use crate::recording::Kept;
+use crate::registry::Registry;
 use crate::stream::Stream;
 use ccl_core::config::Config;
 use ccl_core::device::{Device, DeviceFacts, Edges, Endpoint, Io, Place};
+use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
 use ccl_core::watch::Alarm;
@@ -67,7 +69,7 @@ impl Device for ZeDevice {
         let gpu = &self.gpu;
         let bytes = staging_bytes.next_multiple_of(4096);
         let staging = match place {
-            Place::Device => Staging::Device(Exported::new(Allocation::device(gpu, bytes)?)?),
+            Place::Device => Staging::Device(Exported::new(Arc::new(Allocation::device(gpu, bytes)?))?),
             Place::Host => {
                 let memory = SharedHost::create(bytes)?;
                 Staging::Host(SharedHost::map(gpu, memory.as_fd(), bytes)?, memory)
@@ -91,6 +93,7 @@ impl Device for ZeDevice {
             events: Mutex::new(events),
             loose_events: Mutex::new(Events::new(gpu, false)),
             counter,
+            registry: Arc::new(Registry::new(gpu)),
             memory: OnceLock::new(),
             hooks: self.hooks,
             gpu: gpu.clone(),
@@ -147,6 +150,7 @@ pub(crate) struct ZeEndpoint {
     table: Arc<Allocation>,
     state: Arc<Allocation>,
     host: Arc<HostWords>,
+    registry: Arc<Registry>,
     bytes: usize,
     /// Set by `activate`.
     form: Option<LineForm>,
@@ -173,6 +177,18 @@ enum Kind {
         kernel: KernelId,
         groups: u32,
         arguments: [u64; RING_ARGS.len()],
+    },
+    /// The same of one-shot and mesh (`PUSH_ARGS`).
+    Push {
+        kernel: KernelId,
+        groups: u32,
+        arguments: [u64; PUSH_ARGS.len()],
+    },
+    /// The same of direct (`DIRECT_ARGS`).
+    Direct {
+        kernel: KernelId,
+        groups: u32,
+        arguments: [u64; DIRECT_ARGS.len()],
     },
 }
 
@@ -216,7 +232,8 @@ impl ZeEndpoint {
     /// The two ranges of staging memory that the patterns cover, its beginning and its end, and in each the words of one
     /// rank's.
     fn probed(&self, n: usize) -> ([usize; 2], usize) {
-        let words = (self.bytes / 8).min(PROBE_WORDS) / n;
+        // No line of memory has parts of two ranks: what arrives of one's store may be all of it.
+        let words = (self.bytes / 8).min(PROBE_WORDS) / n / 16 * 16;
         ([0, self.bytes - n * words * 4], words)
     }
 }
@@ -225,6 +242,7 @@ impl Endpoint for ZeEndpoint {
     type Stream = Stream;
     type Completion = Completed;
     type Executable = Executable;
+    type Memory = Arc<Allocation>;
     type Event = ze_event_handle_t;
 
     fn export(&self) -> Result<(Vec<u8>, OwnedFd)> {
@@ -353,8 +371,32 @@ impl Endpoint for ZeEndpoint {
                 ];
                 Kind::Ring { kernel, groups: ring.wires, arguments }
             }
-            // Not selected while `DeviceFacts::push` is false.
-            Plan::Push(push) => return Err(Error::NotImplemented(format!("{push} on this device"))),
+            Plan::Push(push) => {
+                let PushPlan { n, dtype, mode, transport, part, rounds, .. } = *push;
+                let width = dtype.size();
+                let (family, name) = match (mode, transport) {
+                    (Mode::Direct, _) => (Family::Bulk, direct_name(width)),
+                    (_, Transport::Bulk) => (Family::Bulk, bulk_name(width)),
+                    (_, Transport::Lines(form)) => (Family::Push, push_name(width, form.granule())),
+                };
+                let (kernel, groups) = (self.kernel(family, &name)?, push.wires);
+                let kind = ccl_core::Kind::new(dtype, push.op, push.order);
+                let factor = push.op.factor(dtype)?;
+                let (kind, rank, n) = (u64::from(kind.word()), rank as u64, n as u64);
+                let (state, host, peers) =
+                    (self.state.address as u64, self.host.memory.address as u64, self.table.address as u64);
+                let (count, period) = (push.geometry.count(), push.geometry.period());
+                if mode == Mode::Direct {
+                    let buffers = self.registry.table(request, &self.stream)? as u64;
+                    let arguments = [0, 0, state, host, peers, buffers, count, period, factor, kind, rank, n];
+                    Kind::Direct { kernel, groups, arguments }
+                } else {
+                    let (mode, part, rounds) = (mode as u64, u64::from(part), u64::from(rounds));
+                    let arguments =
+                        [0, 0, state, host, peers, count, period, factor, kind, rank, n, mode, part, rounds];
+                    Kind::Push { kernel, groups, arguments }
+                }
+            }
         };
         Ok(Executable { kind })
     }
@@ -390,6 +432,25 @@ impl Endpoint for ZeEndpoint {
             whole &= output.iter().enumerate().all(|(i, got)| *got == sum(i));
         }
         Ok(whole)
+    }
+
+    fn export_memory(&self, memory: &Arc<Allocation>) -> Result<(Vec<u8>, OwnedFd)> {
+        Registry::export(memory)
+    }
+
+    fn register(
+        &self,
+        number: u32,
+        rank: usize,
+        memory: &Arc<Allocation>,
+        others: Vec<Option<(Vec<u8>, OwnedFd)>>,
+    ) -> Result<()> {
+        self.registry.add(number, rank, memory, others)
+    }
+
+    fn deregister(&self, number: u32) {
+        let recorded = self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1);
+        self.registry.remove(number, recorded);
     }
 
     unsafe fn submit(
@@ -430,15 +491,37 @@ impl ZeEndpoint {
             Kind::Empty | Kind::Copy { .. } => unsafe {
                 ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))
             },
-            Kind::Ring { kernel, groups, arguments } => {
-                let mut arguments = *arguments;
-                arguments[0] = io.send as u64;
-                arguments[1] = io.recv as u64;
-                let ring = self.gpu.modules.kernel(*kernel);
-                // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
-                unsafe { ring.launch(list, *groups, &arguments, signal, after) }
-            }
+            // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
+            Kind::Ring { kernel, groups, arguments } => unsafe {
+                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            },
+            // SAFETY: as above.
+            Kind::Push { kernel, groups, arguments } => unsafe {
+                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            },
+            // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
+            Kind::Direct { kernel, groups, arguments } => unsafe {
+                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            },
         }
+    }
+
+    /// Launches a collective's kernel, whose first two arguments are the buffers.
+    #[expect(clippy::too_many_arguments, reason = "what a launch takes")]
+    unsafe fn launch<const N: usize>(
+        &self,
+        list: ze_command_list_handle_t,
+        kernel: KernelId,
+        groups: u32,
+        mut arguments: [u64; N],
+        io: Io,
+        signal: ze_event_handle_t,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
+        arguments[0] = io.send as u64;
+        arguments[1] = io.recv as u64;
+        // SAFETY: passed on.
+        unsafe { self.gpu.modules.kernel(kernel).launch(list, groups, &arguments, signal, after) }
     }
 }
 
@@ -446,7 +529,7 @@ impl ZeEndpoint {
     fn memory(&self) -> &Kept {
         self.memory.get_or_init(|| {
             let (staging, peers, table) = (self.staging.clone(), self.peers.clone(), self.table.clone());
-            Arc::new((staging, peers, table, self.state.clone(), self.host.clone()))
+            Arc::new((staging, peers, table, self.state.clone(), self.host.clone(), self.registry.clone()))
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::capture::Graphs;
 use crate::chain::{Chain, Finished};
 use crate::driver;
 use crate::kernels::Family;
-use crate::module::Modules;
+use crate::module::{Modules, available};
 use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::{DeviceFacts, DeviceFamily};
 use ccl_core::{Error, Result};
@@ -96,8 +96,8 @@ impl Gpu {
             granule: if api.software { 64 } else { 8 },
             resident_groups: 0,
             push: false,
-            // The order of two stores is shown for a processor's memory only.
-            bulk: api.software,
+            // Below: the order of two stores is shown for a processor's memory only.
+            bulk: false,
             family: if api.software { DeviceFamily::Software } else { DeviceFamily::IntelPcie },
         };
         let mut gpu = Gpu {
@@ -115,6 +115,13 @@ impl Gpu {
             index,
         };
         gpu.load(Family::Ring)?;
+        gpu.facts.push = available(Family::Push, &gpu.api, device)?;
+        gpu.facts.bulk = gpu.facts.push && gpu.api.software && available(Family::Bulk, &gpu.api, device)?;
+        for (family, there) in [(Family::Push, gpu.facts.push), (Family::Bulk, gpu.facts.bulk)] {
+            if there {
+                gpu.load(family)?;
+            }
+        }
         gpu.facts.resident_groups = gpu.modules.resident_groups();
         Ok(gpu)
     }

@@ -35,6 +35,8 @@ pub const NO_WAITS: u32 = 2048;
 pub const STALE_EVENT: u32 = 4096;
 /// A captured call's input is read after the call.
 pub const SAVE_INPUT_LATE: u32 = 1 << 20;
+/// Push slots have one generation.
+pub const ONE_GENERATION: u32 = 65536;
 
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
@@ -58,5 +60,5 @@ pub(crate) fn replaced(family: &str) -> Option<&'static [u8]> {
 /// A family of device kernels as delivered: its SPIR-V, and the flags that it is built with.
 pub fn spirv(family: &str) -> Option<(&'static [u8], &'static str)> {
     let family = Family::ALL.into_iter().find(|known| known.name() == family)?;
-    Some((crate::module::delivered(family), crate::module::BUILD_FLAGS))
+    Some((crate::module::delivered(family)?, crate::module::BUILD_FLAGS))
 }

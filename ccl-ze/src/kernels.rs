@@ -1,5 +1,6 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
+use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS};
 use ccl_core::protocol::LineForm;
 use ccl_core::{Error, Result};
 use std::ffi::CString;
@@ -9,6 +10,10 @@ use std::ffi::CString;
 pub(crate) enum Family {
     /// The ring, and the pattern of the link test.
     Ring,
+    /// One-shot and mesh on lines.
+    Push,
+    /// One-shot and mesh in bulk, and direct: for coherent memory only.
+    Bulk,
 }
 
 /// A kernel as its source declares it.
@@ -20,18 +25,30 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 1] = [Family::Ring];
+    pub(crate) const ALL: [Family; 3] = [Family::Ring, Family::Push, Family::Bulk];
 
     /// Its file's name, without the ending: source and SPIR-V.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Family::Ring => "ring",
+            Family::Push => "push",
+            Family::Bulk => "bulk",
         }
     }
 
     /// Its kernels.
     pub(crate) fn kernels(self) -> Vec<Signature> {
         match self {
+            Family::Push => {
+                let of = |width| LineForm::ALL.map(|form| push_name(width, form.granule()));
+                let names = WIDTHS.into_iter().flat_map(of);
+                names.map(|name| Signature { name, arg_sizes: &PUSH_ARGS }).collect()
+            }
+            Family::Bulk => {
+                let bulk = WIDTHS.map(|width| Signature { name: bulk_name(width), arg_sizes: &PUSH_ARGS });
+                let direct = WIDTHS.map(|width| Signature { name: direct_name(width), arg_sizes: &DIRECT_ARGS });
+                bulk.into_iter().chain(direct).collect()
+            }
             Family::Ring => {
                 let of = |width| LineForm::ALL.map(|form| ring_name(width, form.granule()));
                 let rings = WIDTHS.into_iter().flat_map(of).map(|name| Signature { name, arg_sizes: &RING_ARGS });
@@ -54,6 +71,21 @@ pub(crate) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 /// Name of the ring's kernel for elements of `width` bytes and a line form.
 pub(crate) fn ring_name(width: usize, granule: usize) -> String {
     format!("ring_w{width}_l{granule}")
+}
+
+/// Name of the kernel of one-shot and mesh on lines, for elements of `width` bytes.
+pub(crate) fn push_name(width: usize, granule: usize) -> String {
+    format!("push_w{width}_l{granule}")
+}
+
+/// Name of the kernel of one-shot and mesh in bulk.
+pub(crate) fn bulk_name(width: usize) -> String {
+    format!("bulk_w{width}")
+}
+
+/// Name of the kernel of direct.
+pub(crate) fn direct_name(width: usize) -> String {
+    format!("direct_w{width}")
 }
 
 /// Word `i` of the pattern made from `seed`.

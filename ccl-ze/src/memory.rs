@@ -62,7 +62,7 @@ impl Drop for Allocation {
 
 /// Device memory of this rank, open to one peer.
 pub(crate) struct Exported {
-    pub(crate) memory: Allocation,
+    pub(crate) memory: Arc<Allocation>,
     handle: ze_ipc_mem_handle_t,
 }
 
@@ -96,7 +96,7 @@ impl Details {
 }
 
 impl Exported {
-    pub(crate) fn new(memory: Allocation) -> Result<Exported> {
+    pub(crate) fn new(memory: Arc<Allocation>) -> Result<Exported> {
         let gpu = &memory.gpu;
         let mut handle = ze_ipc_mem_handle_t { data: [0; HANDLE_BYTES] };
         // SAFETY: an allocation of this context, and a place for the handle.

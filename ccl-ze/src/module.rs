@@ -10,11 +10,22 @@ use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
-/// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
-pub(crate) fn delivered(family: Family) -> &'static [u8] {
+/// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels. Nothing of a family that only has
+/// native functions.
+pub(crate) fn delivered(family: Family) -> Option<&'static [u8]> {
     match family {
-        Family::Ring => include_bytes!("../kernels/spirv/ring.spv"),
+        Family::Ring => Some(include_bytes!("../kernels/spirv/ring.spv")),
+        Family::Push | Family::Bulk => None,
     }
+}
+
+/// Whether a family has kernels for a device.
+pub(crate) fn available(family: Family, api: &Api, device: ze_device_handle_t) -> Result<bool> {
+    Ok(match Takes::ask(api, device)? {
+        Takes::Spirv => delivered(family).is_some(),
+        #[cfg(feature = "soft")]
+        Takes::Native => true,
+    })
 }
 
 /// The version of that SPIR-V.
@@ -203,9 +214,10 @@ fn spirv(
     device: ze_device_handle_t,
 ) -> Result<ze_module_handle_t> {
     #[cfg(feature = "test-hooks")]
-    let image = crate::hooks::replaced(family.name()).unwrap_or(delivered(family));
+    let image = crate::hooks::replaced(family.name()).or(delivered(family));
     #[cfg(not(feature = "test-hooks"))]
     let image = delivered(family);
+    let image = image.ok_or_else(|| Error::NotImplemented(format!("the kernels of {} as SPIR-V", family.name())))?;
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,

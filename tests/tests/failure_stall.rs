@@ -210,7 +210,9 @@ fn opposite_orders_of_two_communicators_end_in_time() {
                 Ok(()) => assert_eq!(bytemuck::cast_slice::<f32, u8>(&got), want, "said to be right"),
                 Err(error) => {
                     rank.say(format_args!("error {error}"));
-                    assert!(got.iter().all(|x| x.to_bits() == u32::MAX), "the output after: {error}");
+                    // Who gave up had sent its own input before: the other may have found all that it needs.
+                    let whole = bytemuck::cast_slice::<f32, u8>(&got) == want;
+                    assert!(whole || got.iter().all(|x| x.to_bits() == u32::MAX), "the output after: {error}");
                 }
             }
         }

@@ -394,13 +394,17 @@ fn a_graph_that_outlives_its_communicator() {
         eager(&comm, &copies);
         let lab = Lab::new(&comm);
         let append = lab.table.zeCommandListAppendGraphExt.unwrap();
+        let alone = comm.rank() == 0;
         drop(comm);
-        let none = std::ptr::null_mut();
-        // SAFETY: live list and graph.
-        unsafe { good(append(stream.raw(), graph.raw(), std::ptr::null(), none, 0, std::ptr::null_mut())) };
-        stream.synchronize().unwrap();
-        let mut output = vec![0.0f32; COUNT];
-        memory.read(&copies, &mut output).unwrap();
-        assert!(output.iter().all(|x| x.to_bits() == u32::MAX), "given up, and seen to be");
+        if alone {
+            // Nobody joins in: ranks that all replay could still meet in memory that their recordings keep.
+            let none = std::ptr::null_mut();
+            // SAFETY: live list and graph.
+            unsafe { good(append(stream.raw(), graph.raw(), std::ptr::null(), none, 0, std::ptr::null_mut())) };
+            stream.synchronize().unwrap();
+            let mut output = vec![0.0f32; COUNT];
+            memory.read(&copies, &mut output).unwrap();
+            assert!(output.iter().all(|x| x.to_bits() == u32::MAX), "given up, and seen to be");
+        }
     });
 }

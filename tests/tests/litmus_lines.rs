@@ -21,7 +21,7 @@ fn group(test: &str, n: usize, delivered: u32) -> Group {
     // Faults are planted in the driver that is linked in.
     let group = Group::new(test, n).env("CCLX_DEVICE", "soft").env(DELIVERED, delivered);
     // Little staging memory: all of it is looked at for each delivery.
-    group.env("CCLX_STAGING_TILES", 3).env("CCLX_MAX_WIRES", 3)
+    group.env("CCLX_STAGING_TILES", 3).env("CCLX_MAX_WIRES", 3).env("CCLX_PUSH_TILES", 2).env("CCLX_BULK_BYTES", 4096)
 }
 
 /// Joins the group and tells how wide the lines are.
@@ -35,6 +35,7 @@ fn join(rank: &Rank) -> Communicator {
     let comm = rank.communicator();
     assert!(comm.describe().p2p, "in host memory no store would be late");
     rank.say(format_args!("granule {}", comm.describe().granule));
+    rank.say(format_args!("bulk {}", comm.describe().bulk));
     comm
 }
 
@@ -57,16 +58,20 @@ fn reduces(comm: &Communicator) {
     found.assert_clean(&format!("rank {} of {}", comm.rank(), comm.world_size()));
 }
 
-/// All ranks have lines of `granule` bytes, and the widths that were given up are told once, by one of them.
-fn check(group: Group, body: fn(Rank), granule: usize, given_up: &[usize]) {
+/// All ranks have lines of `granule` bytes, and the widths that were given up are told once, by one of them. Where stores
+/// are late, data and flag are not stored apart, which is told once too.
+fn check(group: Group, body: fn(Rank), granule: usize, given_up: &[usize], late: bool) {
     let ended = group.limit(Duration::from_secs(60)).run_with(body, |running| running.wait());
     for (rank, ended) in ended.iter().enumerate() {
         assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
         assert_eq!(ended.said("granule"), [granule.to_string()], "rank {rank}");
+        assert_eq!(ended.said("bulk"), [(!late).to_string()], "rank {rank}");
     }
     let outputs = || ended.iter().flat_map(|ended| ended.output.lines());
     let warnings: Vec<_> = outputs().filter(|line| line.contains("do not arrive whole")).collect();
     assert_eq!(warnings.len(), given_up.len(), "{warnings:?}");
+    let unordered = outputs().filter(|line| line.contains("do not arrive before the flag")).count();
+    assert_eq!(unordered, usize::from(late));
     for (warning, width) in warnings.iter().zip(given_up) {
         assert!(warning.contains("|CCL_WARN|"), "{warning}");
         assert!(warning.contains(&format!("lines of {width} bytes do not arrive whole")), "{warning}");
@@ -75,7 +80,7 @@ fn check(group: Group, body: fn(Rank), granule: usize, given_up: &[usize]) {
 
 fn widths(test: &str, n: usize) {
     for (delivered, granule, given_up) in [(8, 8, &[64, 16][..]), (16, 16, &[64]), (64, 64, &[]), (0, 64, &[])] {
-        check(group(test, n, delivered), joins_and_reduces, granule, given_up);
+        check(group(test, n, delivered), joins_and_reduces, granule, given_up, delivered > 0);
     }
 }
 
@@ -99,14 +104,14 @@ fn one_rank_that_tears_narrows_the_lines_of_all() {
         }
         joins_and_reduces(rank);
     };
-    check(group("one_rank_that_tears_narrows_the_lines_of_all", 3, 8), body, 8, &[64, 16]);
+    check(group("one_rank_that_tears_narrows_the_lines_of_all", 3, 8), body, 8, &[64, 16], true);
 }
 
 #[test]
 fn a_width_that_was_asked_for_is_taken_as_it_is() {
     for width in [64, 16] {
         let group = group("a_width_that_was_asked_for_is_taken_as_it_is", 2, 8).env("CCLX_GRANULE", width);
-        check(group, |rank| drop(join(&rank)), width, &[]);
+        check(group, |rank| drop(join(&rank)), width, &[], true);
     }
 }
 
@@ -114,7 +119,7 @@ fn a_width_that_was_asked_for_is_taken_as_it_is() {
 #[test]
 fn default_staging_narrows_too() {
     let group = Group::new("default_staging_narrows_too", 2).env("CCLX_DEVICE", "soft").env(DELIVERED, 8);
-    check(group, joins_and_reduces, 8, &[64, 16]);
+    check(group, joins_and_reduces, 8, &[64, 16], true);
 }
 
 /// Longer than a rank waits for a line in the litmus test.
@@ -145,5 +150,5 @@ fn a_busy_device_does_not_narrow_the_lines() {
         reduces(&comm);
     };
     let group = group("a_busy_device_does_not_narrow_the_lines", 2, 0);
-    check(group, body, 64, &[]);
+    check(group, body, 64, &[], false);
 }

@@ -3,7 +3,7 @@
 
 use ccl_core::DataType::{self, Bfloat16, Float16, Float32};
 use ccl_core::comm::StartState;
-use ccl_core::config::Config;
+use ccl_core::config::{Algorithm, Config, TransportChoice};
 use ccl_core::plan::{Plan, Request};
 use ccl_tests::local::{self, Peer, sum};
 use ccl_tests::{Group, data};
@@ -17,7 +17,7 @@ fn process(test: &str) -> Group {
 }
 
 fn config(granule: u32, max_wires: u32, staging_tiles: u32) -> Config {
-    Config { granule, max_wires, staging_tiles, ..Config::default() }
+    Config { granule, max_wires, staging_tiles, allreduce: Algorithm::Ring, ..Config::default() }
 }
 
 /// Runs `requests` on `n` ranks, in place and not, and compares each rank's steps with its plan's. Returns the steps
@@ -50,7 +50,16 @@ fn check(n: usize, config: &Config, requests: &[Request]) -> usize {
                         assert_eq!(steps.len(), planned, "rank {rank} of {plan}");
                         compared += planned;
                     }
-                    Plan::Push(push) => panic!("{push}"),
+                    Plan::Push(push) => {
+                        let steps = twins::trace::take_push(rank);
+                        let mut planned = 0;
+                        for (i, step) in push.steps(rank).enumerate() {
+                            assert_eq!(steps.get(i), Some(&step), "rank {rank}, step {i} of {plan}");
+                            planned += 1;
+                        }
+                        assert_eq!(steps.len(), planned, "rank {rank} of {plan}");
+                        compared += planned;
+                    }
                     Plan::Empty | Plan::Local => assert!(steps.is_empty(), "rank {rank}: {steps:?} in {plan}"),
                 }
                 if check_data {
@@ -83,6 +92,36 @@ fn every_rank_executes_its_plan() {
                 let counts = [0, 1, n - 1, n, n + 1, 127, 4099, 65_537];
                 let compared = check(n, &config, &requests(n, &counts));
                 assert_eq!(compared > 0, n > 1);
+            }
+        }
+    });
+}
+
+/// The push algorithms, on lines of each form and in bulk, in one round and in many, on one wire and on several.
+#[test]
+fn every_rank_executes_its_push_plan() {
+    process("every_rank_executes_its_push_plan").run(|_| {
+        for (algorithm, transport, granule, max_wires, push_tiles, bulk_bytes) in [
+            (Algorithm::OneShot, TransportChoice::Lines, 8, 64, 16, 4096),
+            (Algorithm::OneShot, TransportChoice::Lines, 64, 3, 16, 4096),
+            (Algorithm::OneShot, TransportChoice::Bulk, 64, 1, 1, 4096),
+            (Algorithm::Mesh, TransportChoice::Lines, 16, 3, 5, 4096),
+            (Algorithm::Mesh, TransportChoice::Lines, 64, 64, 16, 4096),
+            (Algorithm::Mesh, TransportChoice::Bulk, 64, 1, 1, 8192),
+            (Algorithm::Mesh, TransportChoice::Bulk, 64, 1, 1, 256 << 10),
+        ] {
+            let config = Config {
+                allreduce: algorithm,
+                transport,
+                granule,
+                max_wires,
+                push_tiles,
+                bulk_bytes,
+                ..Config::default()
+            };
+            for n in [2, 3, 4, 5, 8, MAX_RANKS] {
+                let counts = [0, 1, n - 1, n, n + 1, 127, 4099, 65_537];
+                assert!(check(n, &config, &requests(n, &counts)) > 0);
             }
         }
     });

@@ -61,7 +61,8 @@ impl fmt::Display for Transport {
 pub const PUSH_ARGS: [usize; 14] = [8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4];
 
 /// Sizes of the arguments of a direct kernel, in order: send, recv, state, host, peers (as above), buffers (a table in
-/// device memory of the n ranks' send addresses, then of their receive addresses, the own ones included), count, period,
+/// device memory of where the n ranks' registered buffers begin in which the inputs lie, then those of the outputs, the own
+/// ones included; all ranks' inputs are as far from there as `send` is from the own, and outputs likewise), count, period,
 /// factor, kind, rank, n.
 pub const DIRECT_ARGS: [usize; 12] = [8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4];
 
@@ -302,7 +303,7 @@ impl PushPlan {
 
     /// In bulk and direct: what `wire` of `owner` has in `round`, and whether flags go for it. In a one-shot and in direct
     /// they go in every round, data or not; see [`Self::segment`].
-    fn elements(&self, round: u32, owner: usize, wire: u32) -> Option<Part> {
+    pub fn elements(&self, round: u32, owner: usize, wire: u32) -> Option<Part> {
         let windows = self.windows();
         let Range { start, end } = windows.range(round, owner, wire);
         let goes = match self.mode {

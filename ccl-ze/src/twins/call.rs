@@ -7,7 +7,8 @@
 use super::wait::{GaveUp, Waiter};
 use crate::hooks;
 use ccl_core::protocol::{
-    CommState, FAILED_FILL, Fault, HostBlock, STAGING_HEAD_BYTES, Shape, StagingHead, tag, tag_span,
+    CommState, FAILED_FILL, FLAG_STRIDE, Fault, HostBlock, Layout, LineForm, STAGING_HEAD_BYTES, Shape, StagingHead,
+    tag, tag_span,
 };
 use ccl_core::slot::Line;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -30,10 +31,18 @@ pub(super) struct Frame {
     /// Where the result goes; filled if there is none.
     pub(super) output: *mut u8,
     pub(super) output_bytes: usize,
-    /// Bytes of a line, whose last word is a flag.
-    pub(super) granule: usize,
-    /// Bytes behind the head that hold flags: what a clearing covers.
-    pub(super) flag_bytes: usize,
+}
+
+/// Where everything lies in the communicator's staging memory.
+///
+/// # Safety
+/// `state` is an active communicator's.
+pub(super) unsafe fn layout(state: *const CommState, n: usize) -> Layout {
+    // SAFETY: words that are set before the first collective only.
+    let (granule, slot_tiles, push_tiles, bulk_bytes) =
+        unsafe { ((*state).granule, (*state).slot_tiles, (*state).push_tiles, (*state).bulk_bytes) };
+    let form = LineForm::from_granule(granule as usize).unwrap_or(LineForm::L8);
+    Layout { n, form, slot_tiles, push_tiles, bulk_bytes }
 }
 
 /// Where a step failed.
@@ -106,7 +115,7 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         unsafe { fill_failed(frame) };
     } else {
         // SAFETY: the pointers are the communicator's.
-        let waiter = unsafe { Waiter::new(state, frame.host, frame.inbox.cast(), frame.outbox.cast()) };
+        let waiter = unsafe { Waiter::new(state, frame.host, frame.inbox.cast()) };
         let call = Call { waiter, hooks, base };
         // SAFETY: by this function's contract.
         let mut outcome = unsafe { compare(frame, &call.waiter, number) };
@@ -160,7 +169,7 @@ unsafe fn compare(frame: &Frame, waiter: &Waiter<'_>, number: u64) -> Result<(),
     };
     let (tag, own) = (number as u32, frame.shape.fingerprint);
     line(frame.outbox).put(&[own], tag);
-    waiter.notify();
+    waiter.notify([frame.outbox]);
     let incoming = line(frame.inbox);
     let failure = |gave_up| Failure { gave_up, wire: 0, step: 0, round: 0, expected: own };
     waiter.until(|| incoming.flag(), tag).map_err(failure)?;
@@ -218,10 +227,14 @@ unsafe fn clear(frame: &Frame, waiter: &Waiter<'_>, number: u32) -> Result<(), F
         }
         if barrier == 0 {
             // One thread plays all work-groups: their shares and the remainder are all there is.
-            let first = frame.inbox.wrapping_add(STAGING_HEAD_BYTES);
-            for end in (frame.granule..=frame.flag_bytes).step_by(frame.granule) {
-                // SAFETY: the last word of a line inside the staging memory, which is only accessed as an atomic.
-                unsafe { AtomicU32::from_ptr(first.add(end - 4).cast()) }.store(0, Ordering::Relaxed);
+            // SAFETY: the state is the communicator's.
+            let layout = unsafe { layout(frame.state, frame.n) };
+            let lines =
+                (STAGING_HEAD_BYTES + layout.form.granule() - 4..layout.flags_offset()).step_by(layout.form.granule());
+            let flags = (0..layout.flags()).map(|flag| layout.flags_offset() + flag * FLAG_STRIDE);
+            for offset in lines.chain(flags) {
+                // SAFETY: a word inside the staging memory, which is only accessed as an atomic.
+                unsafe { AtomicU32::from_ptr(frame.inbox.add(offset).cast()) }.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -247,7 +260,7 @@ unsafe fn pass_barrier(
     };
     let pass = |lap| {
         flag(frame.outbox, lap).store(number, Ordering::Release);
-        waiter.notify();
+        waiter.notify([frame.outbox]);
     };
     if frame.rank == 0 {
         pass(0);

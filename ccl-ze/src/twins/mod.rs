@@ -1,8 +1,13 @@
 //! Native twins: the device kernels as Rust functions, which the software driver runs.
 
+mod bulk;
 mod call;
+mod copy;
+mod direct;
+mod fold;
 mod fp;
 mod lanes;
+mod push;
 mod reduce;
 mod ring;
 #[doc(hidden)]
@@ -11,9 +16,11 @@ mod wait;
 
 pub use reduce::Simd;
 
-use crate::kernels::{PROBE_ARGS, RING_ARGS, WIDTHS, probe_word};
+use crate::kernels::{PROBE_ARGS, RING_ARGS, WIDTHS, bulk_name, direct_name, probe_word, push_name};
 use ccl_core::plan::geometry::Geometry;
+use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS, Transport};
 use ccl_core::protocol::LineForm;
+use fold::Fold;
 use reduce::Reducer;
 use std::sync::OnceLock;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
@@ -73,6 +80,68 @@ unsafe extern "C" fn ring_kernel<const D: usize, const P: usize>(launch: *const 
     }
 }
 
+/// One-shot and mesh of elements of `W` bytes, on lines of `G` bytes, or in bulk where that is 0.
+unsafe extern "C" fn push_kernel<const W: usize, const G: usize>(launch: *const zesoft_launch_t) {
+    // SAFETY: the driver passes a live launch with the registered arguments.
+    let (launch, args) = unsafe {
+        let launch = &*launch;
+        let args = push::Args {
+            send: arg(launch, 0),
+            recv: arg(launch, 1),
+            state: arg(launch, 2),
+            host: arg(launch, 3),
+            peers: arg(launch, 4),
+            count: arg(launch, 5),
+            period: arg(launch, 6),
+            factor: arg(launch, 7),
+            kind: arg(launch, 8),
+            rank: arg(launch, 9),
+            n: arg(launch, 10),
+            mode: arg(launch, 11),
+            part: arg(launch, 12),
+            rounds: arg(launch, 13),
+        };
+        (launch, args)
+    };
+    let _fp = fp::DefaultFp::enter();
+    let transport = LineForm::from_granule(G).map_or(Transport::Bulk, Transport::Lines);
+    let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), W);
+    // The host planned this launch with the same geometry and for a reduction that there is.
+    if let (Ok(geometry), Some(fold)) = (geometry, Fold::new(args.kind, args.factor, args.n as usize, simd())) {
+        // SAFETY: as in `ring_kernel`.
+        unsafe { push::run(&args, geometry, transport, launch.group_count[0], &fold) };
+    }
+}
+
+/// Direct, of elements of `W` bytes.
+unsafe extern "C" fn direct_kernel<const W: usize>(launch: *const zesoft_launch_t) {
+    // SAFETY: the driver passes a live launch with the registered arguments.
+    let (launch, args) = unsafe {
+        let launch = &*launch;
+        let args = direct::Args {
+            send: arg(launch, 0),
+            recv: arg(launch, 1),
+            state: arg(launch, 2),
+            host: arg(launch, 3),
+            peers: arg(launch, 4),
+            buffers: arg(launch, 5),
+            count: arg(launch, 6),
+            period: arg(launch, 7),
+            factor: arg(launch, 8),
+            kind: arg(launch, 9),
+            rank: arg(launch, 10),
+            n: arg(launch, 11),
+        };
+        (launch, args)
+    };
+    let _fp = fp::DefaultFp::enter();
+    let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), W);
+    if let (Ok(geometry), Some(fold)) = (geometry, Fold::new(args.kind, args.factor, args.n as usize, simd())) {
+        // SAFETY: as in `ring_kernel`.
+        unsafe { direct::run(&args, geometry, launch.group_count[0], &fold) };
+    }
+}
+
 /// Writes the words of a pattern.
 unsafe extern "C" fn probe_kernel(launch: *const zesoft_launch_t) {
     // SAFETY: as in `ring_kernel`.
@@ -108,6 +177,20 @@ pub(crate) fn all() -> Vec<Twin> {
             twins.push(Twin { name, function, arg_sizes: &RING_ARGS });
         }
     }
+    macro_rules! pushes {
+        ($($width:literal),*) => { $(
+            for (granule, function) in [
+                (8, push_kernel::<$width, 8> as zesoft_kernel_fn),
+                (16, push_kernel::<$width, 16> as zesoft_kernel_fn),
+                (64, push_kernel::<$width, 64> as zesoft_kernel_fn),
+            ] {
+                twins.push(Twin { name: push_name($width, granule), function, arg_sizes: &PUSH_ARGS });
+            }
+            twins.push(Twin { name: bulk_name($width), function: push_kernel::<$width, 0>, arg_sizes: &PUSH_ARGS });
+            twins.push(Twin { name: direct_name($width), function: direct_kernel::<$width>, arg_sizes: &DIRECT_ARGS });
+        )* };
+    }
+    pushes!(1, 2, 4, 8);
     twins.push(Twin { name: crate::kernels::PROBE.into(), function: probe_kernel, arg_sizes: &PROBE_ARGS });
     twins
 }

@@ -68,8 +68,6 @@ pub(super) unsafe fn run<const D: usize, const P: usize>(
         shape: Shape::new(args.count, args.period, 0, kind, args.rounds),
         output: args.recv,
         output_bytes: args.count as usize * size,
-        granule: size_of::<Line<D>>(),
-        flag_bytes: slots(args.n as usize) * args.slot_tiles as usize * Ring::<D, P>::TILE_BYTES,
     };
     let rounds = |call: &Call<'_>| {
         let ring = Ring::<D, P> { args, call, geometry, reducer, wires };
@@ -213,7 +211,7 @@ impl<const D: usize, const P: usize> Ring<'_, D, P> {
                         line.put_flag_first(&data, tag, between);
                     }
                 }
-                self.call.waiter.notify();
+                self.call.waiter.notify([self.args.outbox]);
             }
             line += lines;
         }

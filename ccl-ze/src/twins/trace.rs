@@ -1,5 +1,6 @@
 //! What executed twins did, for the tests that hold them to their plan.
 
+use ccl_core::plan::push::PushStep;
 use ccl_core::plan::ring::Step;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,4 +16,17 @@ pub(super) fn record(rank: usize, step: Step) {
 #[doc(hidden)]
 pub fn take(rank: usize) -> Vec<Step> {
     TRACE.lock().remove(&rank).unwrap_or_default()
+}
+
+static PUSH_TRACE: Mutex<BTreeMap<usize, Vec<PushStep>>> = Mutex::new(BTreeMap::new());
+
+/// As [`record`], of a push algorithm.
+pub(super) fn record_push(rank: usize, step: PushStep) {
+    PUSH_TRACE.lock().entry(rank).or_default().push(step);
+}
+
+/// As [`take`], of a push algorithm.
+#[doc(hidden)]
+pub fn take_push(rank: usize) -> Vec<PushStep> {
+    PUSH_TRACE.lock().remove(&rank).unwrap_or_default()
 }

@@ -13,7 +13,6 @@ const PARK: Duration = Duration::from_millis(2);
 pub(super) struct Waiter<'a> {
     abort: &'a AtomicU32,
     parked: &'a AtomicU32,
-    peer_parked: &'a AtomicU32,
     spins_before_yield: u32,
     limit: Duration,
 }
@@ -28,19 +27,13 @@ pub(super) struct GaveUp {
 impl<'a> Waiter<'a> {
     /// # Safety
     /// The pointers are the communicator's, live while the kernel runs.
-    pub(super) unsafe fn new(
-        state: *const CommState,
-        host: *mut HostBlock,
-        inbox: *mut StagingHead,
-        outbox: *mut StagingHead,
-    ) -> Self {
+    pub(super) unsafe fn new(state: *const CommState, host: *mut HostBlock, inbox: *mut StagingHead) -> Self {
         // SAFETY: the words are only accessed as atomics once the communicator is active, bar `CommState`'s, which no
         // other kernel touches while this one runs.
         unsafe {
             Self {
                 abort: AtomicU32::from_ptr(&raw mut (*host).abort),
                 parked: AtomicU32::from_ptr(&raw mut (*inbox).parked),
-                peer_parked: AtomicU32::from_ptr(&raw mut (*outbox).parked),
                 spins_before_yield: (*state).spins_before_yield,
                 limit: Duration::from_millis((*state).spin_limit_ms),
             }
@@ -97,12 +90,16 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Wakes the next rank if it sleeps; after lines were stored to it.
+    /// Wakes those of some peers that sleep, after something was stored to them; each is named by its staging memory.
     #[inline]
-    pub(super) fn notify(&self) {
+    pub(super) fn notify(&self, peers: impl IntoIterator<Item = *mut u8>) {
         fence(Ordering::SeqCst);
-        if self.peer_parked.load(Ordering::Relaxed) != 0 {
-            futex_wake(self.peer_parked);
+        for staging in peers {
+            // SAFETY: the head of a peer's staging memory, of which this word is only accessed as an atomic.
+            let parked = unsafe { AtomicU32::from_ptr(&raw mut (*staging.cast::<StagingHead>()).parked) };
+            if parked.load(Ordering::Relaxed) != 0 {
+                futex_wake(parked);
+            }
         }
     }
 }
@@ -147,9 +144,9 @@ mod tests {
             reserved: 0,
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
-        let (mut host, mut inbox, mut outbox) = unsafe { std::mem::zeroed::<(HostBlock, StagingHead, StagingHead)>() };
-        // SAFETY: all four outlive the waiter, and are accessed through it and as atomics only.
-        let waiter = unsafe { Waiter::new(&raw const state, &raw mut host, &raw mut inbox, &raw mut outbox) };
+        let (mut host, mut inbox) = unsafe { std::mem::zeroed::<(HostBlock, StagingHead)>() };
+        // SAFETY: all three outlive the waiter, and are accessed through it and as atomics only.
+        let waiter = unsafe { Waiter::new(&raw const state, &raw mut host, &raw mut inbox) };
         let (abort, parked) = (waiter.abort, waiter.parked);
         let since = Instant::now();
         let gave_up = std::thread::scope(|scope| {
@@ -192,17 +189,17 @@ mod tests {
         // SAFETY: all outlive both waiters; the sender's outbox is the waiter's inbox.
         let (waiter, sender) = unsafe {
             (
-                Waiter::new(&raw const state, &raw mut host, &raw mut inbox, &raw mut outbox),
-                Waiter::new(&raw const state, &raw mut host, &raw mut outbox, &raw mut inbox),
+                Waiter::new(&raw const state, &raw mut host, &raw mut inbox),
+                Waiter::new(&raw const state, &raw mut host, &raw mut outbox),
             )
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while sender.peer_parked.load(Ordering::Relaxed) == 0 {
+                while waiter.parked.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }
                 flag.store(7, Ordering::Release);
-                sender.notify();
+                sender.notify([(&raw mut inbox).cast()]);
             });
             waiter.until(|| flag.load(Ordering::Acquire), 7).expect("the flag came");
         });

@@ -1,0 +1,105 @@
+//! Registered buffers of a communicator: every rank's memory of each, mapped here.
+
+use crate::gpu::Gpu;
+use crate::memory::{Allocation, Details, Exported, Imported};
+use crate::stream::Stream;
+use ccl_core::plan::Request;
+use ccl_core::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct Registry {
+    gpu: Arc<Gpu>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By number.
+    buffers: BTreeMap<u32, Shared>,
+    /// For the numbers of an input and an output: where they begin on every rank, as direct kernels want it.
+    tables: BTreeMap<(u32, u32), Allocation>,
+    /// What recordings may still use.
+    retired: Vec<(Option<Shared>, Vec<Allocation>)>,
+}
+
+/// One registration.
+struct Shared {
+    /// Where each rank's memory is mapped here.
+    addresses: Vec<u64>,
+    _imports: Vec<Imported>,
+    _own: Exported,
+}
+
+impl Registry {
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Registry {
+        Registry { gpu: gpu.clone(), inner: Mutex::default() }
+    }
+
+    /// A descriptor of memory that is to be registered.
+    pub(crate) fn export(memory: &Arc<Allocation>) -> Result<(Vec<u8>, OwnedFd)> {
+        let (details, descriptor) = Exported::new(memory.clone())?.export()?;
+        Ok((details.encode(), descriptor))
+    }
+
+    /// Maps the others' memory.
+    pub(crate) fn add(
+        &self,
+        number: u32,
+        rank: usize,
+        memory: &Arc<Allocation>,
+        others: Vec<Option<(Vec<u8>, OwnedFd)>>,
+    ) -> Result<()> {
+        let mut imports = Vec::new();
+        let mut addresses = Vec::new();
+        for (peer, parcel) in others.into_iter().enumerate() {
+            if peer == rank {
+                addresses.push(memory.address as u64);
+                continue;
+            }
+            let (details, descriptor) =
+                parcel.ok_or_else(|| Error::Internal(format!("rank {peer} sent no memory to be registered")))?;
+            let import = Imported::open(&self.gpu, &Details::decode(&details)?, descriptor)?;
+            addresses.push(import.address as u64);
+            imports.push(import);
+        }
+        let own = Exported::new(memory.clone())?;
+        self.inner.lock().buffers.insert(number, Shared { addresses, _imports: imports, _own: own });
+        Ok(())
+    }
+
+    /// Lets go of a registration whose calls have finished; `recorded` says that recordings may have more of them.
+    pub(crate) fn remove(&self, number: u32, recorded: bool) {
+        let mut inner = self.inner.lock();
+        let buffer = inner.buffers.remove(&number);
+        let concerned: Vec<_> =
+            inner.tables.keys().copied().filter(|pair| [pair.0, pair.1].contains(&number)).collect();
+        let tables: Vec<_> = concerned.iter().filter_map(|pair| inner.tables.remove(pair)).collect();
+        if recorded {
+            inner.retired.push((buffer, tables));
+        }
+    }
+
+    /// The table of the buffers that a request lies in.
+    pub(crate) fn table(&self, request: &Request, stream: &Stream) -> Result<*mut c_void> {
+        let unknown = |what: &str| Error::InvalidUsage(format!("the {what} buffer is not registered (any more)"));
+        let registered = request.registered.ok_or_else(|| unknown("send"))?;
+        let pair = (registered.send.registration, registered.recv.registration);
+        let mut inner = self.inner.lock();
+        if let Some(table) = inner.tables.get(&pair) {
+            return Ok(table.address);
+        }
+        let send = inner.buffers.get(&pair.0).ok_or_else(|| unknown("send"))?;
+        let recv = inner.buffers.get(&pair.1).ok_or_else(|| unknown("receive"))?;
+        let words: Vec<u64> = send.addresses.iter().chain(&recv.addresses).copied().collect();
+        let table = Allocation::device(&self.gpu, size_of_val(words.as_slice()))?;
+        // SAFETY: the table has room for the words, which live until the stream has settled.
+        unsafe { stream.copy(table.address, words.as_ptr().cast(), size_of_val(words.as_slice()), &[])? };
+        stream.settle()?;
+        Ok(inner.tables.entry(pair).or_insert(table).address)
+    }
+}
