@@ -3,7 +3,7 @@
 
 use ccl_core::DataType::{Bfloat16, Float32};
 use ccl_core::comm::StartState;
-use ccl_core::config::Config;
+use ccl_core::config::{Algorithm, Config, TransportChoice};
 use ccl_core::protocol::{TAG_LIMIT, tag_span};
 use ccl_tests::Group;
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
@@ -19,9 +19,14 @@ fn process(test: &str) -> Group {
     Group::new(test, 1).env("ZE_SOFT_DEVICES", 5)
 }
 
-/// A tile in a slot, so that a call of some size takes many rounds.
+/// A tile or a page in a slot, so that a call of some size takes many rounds.
 fn small_slots() -> Config {
-    Config { staging_tiles: 1, timeout: Duration::from_secs(20), ..Config::default() }
+    let timeout = Duration::from_secs(20);
+    Config { staging_tiles: 1, push_tiles: 1, bulk_bytes: 4096, timeout, ..Config::default() }
+}
+
+fn by(allreduce: Algorithm, transport: TransportChoice) -> Config {
+    Config { allreduce, transport, ..small_slots() }
 }
 
 fn mixed(calls: usize) -> Vec<Call> {
@@ -75,9 +80,15 @@ fn eight_bit_tags_go_through_many_wraps() {
     process("eight_bit_tags_go_through_many_wraps").run(|_| {
         let start = StartState { tag_limit: NARROW, ..StartState::default() };
         for n in 2..=5 {
-            for granule in [8, 64] {
+            // By default what is short goes by one-shot on lines, what is longer by one-shot or a mesh in bulk.
+            for (granule, config) in [
+                (8, by(Algorithm::Ring, TransportChoice::Auto)),
+                (64, by(Algorithm::Ring, TransportChoice::Auto)),
+                (64, small_slots()),
+                (16, by(Algorithm::Auto, TransportChoice::Lines)),
+            ] {
                 let calls = mixed(3_000);
-                local::ranks(n, &Config { granule, ..small_slots() }, &start, |comm| {
+                local::ranks(n, &Config { granule, ..config }, &start, |comm| {
                     assert!(wraps(&comm, &calls, &start) > 10, "too few wraps: {}", wraps(&comm, &calls, &start));
                     run(&comm, &calls).unwrap().assert_clean(&format!("rank {} of {n}", comm.rank()));
                 });
@@ -105,10 +116,13 @@ fn the_real_range_is_passed_at_its_end() {
 /// On two ranks: a call of two blocks, then `between` calls of one block, then the first again with other data, to
 /// which rank 1 comes late. A call of one block has nothing of chunk 1, so nothing is stored to where rank 0 receives
 /// that chunk's first hop; if the last call has the first one's tag, only a clearing keeps rank 0 from taking the old
-/// line for the new. By rank: whether all results but the last were right, and whether the last was.
-fn stale_line(start: &StartState, between: usize) -> Vec<(bool, bool)> {
+/// line for the new. In a mesh it is the input of the chunk that rank 0 owns; in bulk, where owners' shares follow one
+/// another, that of rank 1's share, and rank 0 is the late one. Of the early rank, then of the late one: whether all
+/// results but the last were right, and whether the last was.
+fn stale_line(config: &Config, start: &StartState, between: usize) -> Vec<(bool, bool)> {
     const TWO_BLOCKS: usize = 256;
-    local::ranks(2, &small_slots(), start, |comm| {
+    let late = usize::from(config.transport != TransportChoice::Bulk);
+    let mut outcomes = local::ranks(2, config, start, |comm| {
         let rank = comm.rank();
         let mut peer = Peer::new(comm, TWO_BLOCKS * 2);
         let mut call = |seed: u64, count: usize| {
@@ -120,18 +134,31 @@ fn stale_line(start: &StartState, between: usize) -> Vec<(bool, bool)> {
         for seed in 1..=between as u64 {
             right &= call(seed, 1 + seed as usize % 128);
         }
-        if rank == 1 {
+        if rank == late {
             std::thread::sleep(Duration::from_millis(300));
         }
         (right, call(1000, TWO_BLOCKS))
-    })
+    });
+    outcomes.swap(1, late);
+    outcomes
+}
+
+/// Ways on which a call of one block leaves out what one of two blocks stores.
+fn ways() -> [Config; 3] {
+    [
+        by(Algorithm::Ring, TransportChoice::Auto),
+        by(Algorithm::Mesh, TransportChoice::Lines),
+        by(Algorithm::Mesh, TransportChoice::Bulk),
+    ]
 }
 
 #[test]
 fn a_line_that_was_not_rewritten_is_cleared() {
     process("a_line_that_was_not_rewritten_is_cleared").run(|_| {
         let start = StartState { tag_limit: NARROW, ..StartState::default() };
-        assert_eq!(stale_line(&start, NARROW as usize - 1), [(true, true); 2]);
+        for config in ways() {
+            assert_eq!(stale_line(&config, &start, NARROW as usize - 1), [(true, true); 2]);
+        }
     });
 }
 
@@ -140,7 +167,10 @@ fn a_line_that_was_not_rewritten_is_cleared() {
 fn a_wrap_without_clearing_is_noticed() {
     process("a_wrap_without_clearing_is_noticed").run(|_| {
         let start = StartState { tag_limit: NARROW, hooks: hooks::NO_CLEARING, ..StartState::default() };
-        assert_eq!(stale_line(&start, NARROW as usize - 1), [(true, false); 2]);
+        for config in ways() {
+            let outcomes = stale_line(&config, &start, NARROW as usize - 1);
+            assert_eq!(outcomes[0], (true, false), "{} {}", config.allreduce, config.transport);
+        }
     });
 }
 
@@ -149,9 +179,11 @@ fn a_wrap_without_clearing_is_noticed() {
 fn a_frozen_base_is_noticed() {
     process("a_frozen_base_is_noticed").run(|_| {
         let start = StartState { hooks: hooks::FROZEN_BASE, ..StartState::default() };
-        let outcomes = stale_line(&start, 0);
-        // The first may be wrong as well: a rank that goes on without waiting overwrites what the other still reads.
-        assert!(outcomes.iter().all(|(_, last)| !last), "{outcomes:?}");
+        for config in ways() {
+            let outcomes = stale_line(&config, &start, 0);
+            // The first may be wrong as well: a rank that goes on without waiting overwrites what the other still reads.
+            assert!(!outcomes[0].1, "{} {}: {outcomes:?}", config.allreduce, config.transport);
+        }
     });
 }
 
@@ -173,11 +205,18 @@ fn is_noticed(outcomes: &[Result<usize, String>]) -> bool {
 #[test]
 fn flag_before_data_is_noticed() {
     process("flag_before_data_is_noticed").run(|_| {
-        let config = Config { granule: 64, max_wires: 1, ..Config::default() };
-        assert_eq!(mutated(2, &config, 0, 20, 8_000), [Ok(0), Ok(0)]);
-        // A receiver that is late every time, on a busy machine, sees nothing: so more than once.
-        let noticed = (0..20).any(|_| is_noticed(&mutated(2, &config, hooks::FLAG_FIRST, 20, 8_000)));
-        assert!(noticed);
+        for (allreduce, transport) in [
+            (Algorithm::Ring, TransportChoice::Auto),
+            (Algorithm::OneShot, TransportChoice::Lines),
+            (Algorithm::OneShot, TransportChoice::Bulk),
+            (Algorithm::Mesh, TransportChoice::Bulk),
+        ] {
+            let config = Config { granule: 64, max_wires: 1, allreduce, transport, ..Config::default() };
+            assert_eq!(mutated(2, &config, 0, 20, 8_000), [Ok(0), Ok(0)]);
+            // A receiver that is late every time, on a busy machine, sees nothing: so more than once.
+            let noticed = (0..20).any(|_| is_noticed(&mutated(2, &config, hooks::FLAG_FIRST, 20, 8_000)));
+            assert!(noticed, "{allreduce} {transport}");
+        }
     });
 }
 
@@ -186,11 +225,27 @@ fn flag_before_data_is_noticed() {
 fn one_slot_fewer_is_noticed() {
     process("one_slot_fewer_is_noticed").run(|_| {
         // A lost message is only noticed by the deadline.
-        let config = Config { timeout: Duration::from_millis(2000), ..Config::default() };
+        let config = Config { timeout: Duration::from_millis(2000), allreduce: Algorithm::Ring, ..Config::default() };
         for n in [2, 3] {
             // It takes a rank that is ahead of the next one.
             let noticed = (0..5).any(|_| is_noticed(&mutated(n, &config, hooks::ONE_SLOT_FEWER, 400, 100_000)));
             assert!(noticed, "n {n}");
+        }
+    });
+}
+
+/// NEGATIVE CONTROL: push slots of one generation.
+#[test]
+fn one_generation_is_noticed() {
+    process("one_generation_is_noticed").run(|_| {
+        for (n, transport) in [(2, TransportChoice::Lines), (2, TransportChoice::Bulk), (3, TransportChoice::Bulk)] {
+            let timeout = Duration::from_millis(2000);
+            let config = Config { timeout, ..by(Algorithm::OneShot, transport) };
+            let clean = mutated(n, &config, 0, 200, 20_000);
+            assert!(!is_noticed(&clean), "{clean:?}");
+            // As with one slot fewer.
+            let noticed = (0..5).any(|_| is_noticed(&mutated(n, &config, hooks::ONE_GENERATION, 200, 20_000)));
+            assert!(noticed, "n {n} {transport}");
         }
     });
 }
