@@ -1,33 +1,92 @@
-//! Prints the predictions of the cost model as the Markdown of docs/performance.md.
+//! Prints the predictions of docs/performance.md as Markdown: of the closed form, and of the plans executed in virtual time.
+//! With `--rows`: which algorithm is simulated to be the fastest, for the selection tables.
 
-use ccl_core::plan::cost::Fabric;
+use ccl_core::plan::fabric::{Fabric, simulate};
 use ccl_core::plan::select::{Pick, pick};
 use ccl_core::protocol::LineForm;
 
-fn main() {
-    for fabric in Fabric::ALL {
+/// Others' figures for 2 x Arc Pro B70, bf16: bytes and microseconds.
+const PUBLISHED: [(u64, f64); 5] =
+    [(16 << 10, 10.3), (64 << 10, 10.0), (128 << 10, 11.8), (1 << 20, 56.3), (8 << 20, 318.0)];
+
+/// Microseconds by simulation. None of one-shots that send more than 8 MiB a rank: they are far behind, and slow to
+/// simulate.
+fn simulated(fabric: &Fabric, by: Option<Pick>, n: usize, bytes: u64, form: LineForm) -> Option<f64> {
+    if by == Some(Pick::OneShot) && (n as u64 - 1) * bytes > 8 << 20 {
+        return None;
+    }
+    let plan = fabric.plan(by, n, bytes, form).ok()?;
+    simulate(&plan, fabric).map_err(|stuck| eprintln!("{plan}: {stuck}")).ok().map(|report| report.us())
+}
+
+fn text(us: Option<f64>) -> String {
+    us.map_or("-".into(), |us| format!("{us:.1}"))
+}
+
+fn published() {
+    println!("| bytes | lines | table picks | closed form | simulation | published | simulation / published |");
+    println!("|---|---|---|---|---|---|---|");
+    let fabric = Fabric::B70_PCIE;
+    for form in [LineForm::L8, LineForm::L64] {
+        for (bytes, figure) in PUBLISHED {
+            let chosen = pick(fabric.family, 2, bytes);
+            let closed = fabric.predict_default_us(chosen, 2, bytes, form);
+            let time = simulated(&fabric, None, 2, bytes, form);
+            let ratio = time.map_or("-".into(), |us| format!("{:.2}", us / figure));
+            let time = text(time);
+            println!("| {bytes} | {} B | {chosen:?} | {closed:.1} | {time} | {figure} | {ratio} |", form.granule());
+        }
+    }
+}
+
+fn boxes() {
+    for fabric in Fabric::BOXES {
         for n in [2, 4, 8] {
             println!("\n### {} ranks, {}\n", n, fabric.name);
             println!(
                 "| bytes | one-shot | mesh | ring | table picks | one-shot, 64 B lines | mesh, 64 B | ring, 64 B |"
             );
             println!("|---|---|---|---|---|---|---|---|");
-            for shift in [3, 10, 13, 16, 18, 20, 23, 26, 28] {
+            for shift in [3, 10, 13, 16, 18, 20, 23] {
                 let bytes = 1u64 << shift;
-                let time = |form: LineForm| {
-                    Pick::ALL.map(|pick| format!("{:.1}", fabric.predict_default_us(pick, n, bytes, form))).join(" | ")
+                let times = |form| {
+                    let cell = |by| {
+                        let closed = fabric.predict_default_us(by, n, bytes, form);
+                        format!("{} ({closed:.1})", text(simulated(&fabric, Some(by), n, bytes, form)))
+                    };
+                    Pick::ALL.map(cell).join(" | ")
                 };
                 let chosen = pick(fabric.family, n, bytes);
-                println!("| {bytes} | {} | {chosen:?} | {} |", time(LineForm::L8), time(LineForm::L64));
+                println!("| {bytes} | {} | {chosen:?} | {} |", times(LineForm::L8), times(LineForm::L64));
             }
         }
     }
+}
+
+/// For each size what is within a quarter of the best, with percent beyond it.
+fn rows() {
+    for (fabric, n) in Fabric::BOXES.into_iter().flat_map(|fabric| (2..=8).map(move |n| (fabric, n))) {
+        for form in [LineForm::L8, LineForm::L64] {
+            print!("{} n={n} {form:?}:", fabric.name);
+            for shift in (9..=20).chain([22]) {
+                let time = |by| simulated(&fabric, Some(by), n, 1 << shift, form).map(|us| (us, by));
+                let mut times: Vec<_> = Pick::ALL.into_iter().filter_map(time).collect();
+                times.sort_by(|a, b| a.0.total_cmp(&b.0));
+                print!(" 2^{shift}");
+                for (us, by) in times.iter().take_while(|(us, _)| *us <= 1.25 * times[0].0) {
+                    print!(" {by:?}+{:.0}", (us / times[0].0 - 1.0) * 100.0);
+                }
+                print!(";");
+            }
+            println!();
+        }
+    }
+}
+
+fn main() {
     if std::env::args().any(|argument| argument == "--rows") {
-        for fabric in Fabric::ALL {
-            for n in [2, 3, 4, 5, 6, 8] {
-                let best = |form| (3..=28).map(move |shift| fabric.best(n, 1 << shift, form).0).collect::<Vec<_>>();
-                println!("{} {n}: {:?}\n   {:?}", fabric.name, best(LineForm::L8), best(LineForm::L64));
-            }
-        }
+        return rows();
     }
+    published();
+    boxes();
 }

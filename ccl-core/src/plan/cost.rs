@@ -1,88 +1,18 @@
 //! A cost model: what a call would take on a described fabric. **Predictions**, not measurements: they rank algorithms
 //! where there is nothing to measure on, and the selection tables of GPUs are derived from them (docs/performance.md).
 //!
-//! Time is launch, hops, and the bytes over the slower of link and local memory. Hops of different rounds don't overlap: a
+//! [`super::fabric`] says more and takes longer: it executes the plans' steps. Here
+//! time is launch, hops, and the bytes over the slower of link and local memory. Hops of different rounds don't overlap: a
 //! line's next round begins after its last. All links run in both directions at once.
 
+use super::fabric::Fabric;
 use super::select::Pick;
-use crate::device::DeviceFamily;
 use crate::protocol::{LineForm, TILE_BLOCKS};
 
 /// Data bytes of a tile, whatever its form.
 const TILE_DATA: f64 = (TILE_BLOCKS * 256) as f64;
 
-/// What connects the devices of one host.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Fabric {
-    /// For people.
-    pub name: &'static str,
-    /// The table that it stands for.
-    pub family: DeviceFamily,
-    /// GB/s that one device stores into one other.
-    pub pair_gbps: f64,
-    /// GB/s that one device stores into all others together, and receives from them.
-    pub port_gbps: f64,
-    /// Share of the port that is left when several devices store into one at the same time.
-    pub incast: f64,
-    /// Microseconds from a store to its sight by a poll on the other side.
-    pub hop_us: f64,
-    /// GB/s of a device's own memory.
-    pub local_gbps: f64,
-    /// Microseconds from the append of a launch to its first instruction, and from its last to its event.
-    pub launch_us: f64,
-    /// Work-groups that run at once.
-    pub compute_units: u32,
-    /// GB/s that one work-group moves.
-    pub unit_gbps: f64,
-}
-
 impl Fabric {
-    /// Two to eight Arc Pro B70 on PCIe 5.0 x8. Link and local bandwidth were measured by others on such a box; the rest is
-    /// assumed.
-    pub const B70_PCIE: Fabric = Fabric {
-        name: "B70, PCIe 5.0 x8",
-        family: DeviceFamily::IntelPcie,
-        pair_gbps: 28.65,
-        port_gbps: 28.65,
-        incast: 0.85,
-        hop_us: 1.5,
-        local_gbps: 579.0,
-        launch_us: 5.0,
-        compute_units: 32,
-        unit_gbps: 4.0,
-    };
-
-    /// Data Center GPU Max with Xe Link, every pair linked directly. All of it is assumed from data sheets.
-    pub const PVC_XELINK: Fabric = Fabric {
-        name: "PVC, Xe Link",
-        family: DeviceFamily::IntelXelink,
-        pair_gbps: 20.0,
-        port_gbps: 140.0,
-        incast: 1.0,
-        hop_us: 1.2,
-        local_gbps: 2000.0,
-        launch_us: 5.0,
-        compute_units: 64,
-        unit_gbps: 6.0,
-    };
-
-    /// H200 with NVLink through switches. All of it is assumed from data sheets.
-    pub const H200_NVLINK: Fabric = Fabric {
-        name: "H200, NVLink",
-        family: DeviceFamily::Cuda,
-        pair_gbps: 380.0,
-        port_gbps: 380.0,
-        incast: 0.95,
-        hop_us: 1.0,
-        local_gbps: 3800.0,
-        launch_us: 3.0,
-        compute_units: 64,
-        unit_gbps: 12.0,
-    };
-
-    /// All that have a table.
-    pub const ALL: [Fabric; 3] = [Fabric::B70_PCIE, Fabric::PVC_XELINK, Fabric::H200_NVLINK];
-
     /// GB/s that leave a device that stores into `peers` others at once.
     fn rate(&self, peers: f64) -> f64 {
         let port = if peers > 1.0 { self.port_gbps * self.incast } else { self.port_gbps };
@@ -136,32 +66,6 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::select::pick;
-
-    /// How much longer than the best the table's pick may be predicted to take.
-    const MARGIN: f64 = 1.25;
-
-    #[test]
-    fn the_tables_agree_with_the_model() {
-        for fabric in Fabric::ALL {
-            // Lines of GPUs are the narrowest until more is shown; the table has to suit the widest, too.
-            for form in [LineForm::L8, LineForm::L64] {
-                for n in 2..=8 {
-                    for shift in 3..=28 {
-                        let bytes = 1 << shift;
-                        let chosen = pick(fabric.family, n, bytes);
-                        let time = fabric.predict_default_us(chosen, n, bytes, form);
-                        let (best, least) = fabric.best(n, bytes, form);
-                        assert!(
-                            time <= MARGIN * least,
-                            "{} {form:?} n={n} {bytes} bytes: {chosen:?} {time:.1} us, but {best:?} {least:.1} us",
-                            fabric.name
-                        );
-                    }
-                }
-            }
-        }
-    }
 
     #[test]
     fn predictions_behave() {

@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod cost;
+pub mod fabric;
 pub mod geometry;
 pub mod push;
 pub mod ring;

@@ -1,7 +1,7 @@
 //! Which algorithm a call goes by: a table as data for each family of devices, and the rules around it.
 //!
 //! All of it is a pure function of what is alike on all ranks. The rows of the software device are measured; those of
-//! GPUs are derived from [`super::cost`], a prediction that no run has confirmed.
+//! GPUs are what [`super::fabric`] simulates to be the fastest, a prediction that no run has confirmed.
 
 use super::geometry::Geometry;
 use super::push::{Mode, PushPlan, Transport};
@@ -56,32 +56,35 @@ const SOFTWARE: &[Row] = &[
 ];
 
 const INTEL_PCIE: &[Row] = &[
-    row(2, 64 * KIB, Pick::OneShot),
+    row(2, 32 * KIB, Pick::OneShot),
     row(2, ANY, Pick::Ring),
     row(4, 8 * KIB, Pick::OneShot),
-    row(4, 256 * KIB, Pick::Mesh),
+    row(4, 128 * KIB, Pick::Mesh),
     row(4, ANY, Pick::Ring),
-    row(16, 4 * KIB, Pick::OneShot),
-    row(16, 512 * KIB, Pick::Mesh),
+    row(16, 512, Pick::OneShot),
+    row(16, 192 * KIB, Pick::Mesh),
     row(16, ANY, Pick::Ring),
 ];
 
 const INTEL_XELINK: &[Row] = &[
-    row(2, 64 * KIB, Pick::OneShot),
+    row(2, 32 * KIB, Pick::OneShot),
     row(2, ANY, Pick::Ring),
     row(4, 16 * KIB, Pick::OneShot),
     row(4, ANY, Pick::Mesh),
-    row(16, 8 * KIB, Pick::OneShot),
+    row(16, 512, Pick::OneShot),
     row(16, ANY, Pick::Mesh),
 ];
 
 const CUDA: &[Row] = &[
-    row(2, 64 * KIB, Pick::OneShot),
+    row(2, 32 * KIB, Pick::OneShot),
     row(2, ANY, Pick::Ring),
     row(4, 32 * KIB, Pick::OneShot),
     row(4, 256 * KIB, Pick::Mesh),
     row(4, ANY, Pick::Ring),
-    row(16, 32 * KIB, Pick::OneShot),
+    row(6, KIB, Pick::OneShot),
+    row(6, 512 * KIB, Pick::Mesh),
+    row(6, ANY, Pick::Ring),
+    row(16, KIB, Pick::OneShot),
     row(16, MIB, Pick::Mesh),
     row(16, ANY, Pick::Ring),
 ];
@@ -111,9 +114,21 @@ const fn bulk_from(family: DeviceFamily) -> u64 {
 }
 
 /// Wires for a message, by its bytes: the last row that it reaches. More wires share the work among more cores, but
-/// each has its own hops to start.
-const WIRES_BY_BYTES: [(u64, u32); 7] =
-    [(0, 1), (32 << 10, 2), (128 << 10, 4), (512 << 10, 8), (2 << 20, 16), (8 << 20, 32), (32 << 20, 64)];
+/// each has its own hops to start: one thread plays all of them.
+const SOFTWARE_WIRES: &[(u64, u32)] =
+    &[(0, 1), (32 << 10, 2), (128 << 10, 4), (512 << 10, 8), (2 << 20, 16), (8 << 20, 32), (32 << 20, 64)];
+
+/// Of GPUs: each has cores of its own, and one alone is slower than a link.
+const GPU_WIRES: &[(u64, u32)] =
+    &[(0, 1), (2 * KIB, 2), (3 * KIB, 4), (6 * KIB, 8), (12 * KIB, 16), (32 * KIB, 32), (128 * KIB, 64)];
+
+/// The rows of a family's wires.
+const fn wires_by_bytes(family: DeviceFamily) -> &'static [(u64, u32)] {
+    match family {
+        DeviceFamily::Software => SOFTWARE_WIRES,
+        DeviceFamily::IntelPcie | DeviceFamily::IntelXelink | DeviceFamily::Cuda => GPU_WIRES,
+    }
+}
 
 /// What was selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,7 +241,11 @@ impl Context<'_> {
 
     /// Wires for the message: by its bytes, no more than run at once, than there is room for, or than have a block to carry.
     fn wires(&self, room: u32) -> u32 {
-        let wanted = WIRES_BY_BYTES.iter().rev().find(|(from, _)| self.bytes >= *from).map_or(1, |(_, wires)| *wires);
+        let wanted = wires_by_bytes(self.agreed.family)
+            .iter()
+            .rev()
+            .find(|(from, _)| self.bytes >= *from)
+            .map_or(1, |(_, wires)| *wires);
         // Chunk 0 has the most blocks: each row deals from it.
         let useful = self.geometry.blocks_in_chunk(0).clamp(1, MAX_WIRES as u64) as u32;
         wanted.min(self.agreed.max_wires).min(self.config.max_wires).min(room).min(useful)
