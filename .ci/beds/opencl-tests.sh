@@ -52,11 +52,11 @@ on_loader() { # PROGRAM [ARGUMENTS]
         "$here/run-on-loader.sh" --mode params "$@"
 }
 
-# The runtime compiles the module for quarter of a minute, and each process would do so anew.
+# The runtime compiles a module for half a minute, and each process would do so anew.
 fill_cache() {
     local image pid pids=()
     for image in '' ring-{flag_first,frozen_base,one_slot_fewer,truncate}; do
-        env ${image:+"BED_IMAGE=$image"} LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 300 \
+        env ${image:+"BED_IMAGE=$image"} LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 660 \
             "$mutants" --ignored --exact a_module_is_compiled </dev/null >"$SCRATCH/compiled-${image:-whole}" 2>&1 &
         pids+=($!)
     done

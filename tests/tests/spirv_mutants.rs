@@ -61,7 +61,8 @@ fn is_noticed(test: &str, mutant: &str, n: usize) {
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn a_module_is_compiled() {
     let compile = |rank: Rank| drop(spirv::communicator(&rank, StartState::default()));
-    spirv::group("a_module_is_compiled", 1).run(compile);
+    // Half a minute by itself; several of them share the processor.
+    spirv::group("a_module_is_compiled", 1).limit(Duration::from_secs(600)).run(compile);
 }
 
 #[test]
