@@ -1,9 +1,9 @@
-//! A cost model: what a call would take on a described fabric. **Predictions**, not measurements: they rank algorithms
-//! where there is nothing to measure on, and the selection tables of GPUs are derived from them (docs/performance.md).
+//! The closed form: what a call would take on a described box. **Predictions**, not measurements: they rank algorithms
+//! where there is nothing to measure on (docs/performance.md).
 //!
-//! [`super::fabric`] says more and takes longer: it executes the plans' steps. Here
-//! time is launch, hops, and the bytes over the slower of link and local memory. Hops of different rounds don't overlap: a
-//! line's next round begins after its last. All links run in both directions at once.
+//! Time is launch, hops, and the bytes over the slower of link and local memory. Hops of different rounds don't overlap: a
+//! line's next round begins after its last. All links run in both directions at once. [`super::fabric::simulate`] executes
+//! the plans' steps instead; the selection tables are held to that.
 
 use super::fabric::Fabric;
 use super::select::Pick;
