@@ -118,7 +118,6 @@ impl Reducer {
         unsafe { (self.run)(&job) };
     }
 
-    #[allow(dead_code, reason = "for the algorithms that have all inputs at hand")]
     /// All ranks' inputs, reduced in order from rank `first` on, once around, and finished. `raw` has a bit for each rank
     /// whose input is as its caller gave it (and not as [`Self::contribute`] makes it).
     ///
