@@ -222,6 +222,11 @@ impl Status {
         }
     }
 
+    /// Whether the watch has gone, with its communicator.
+    pub fn is_closed(&self) -> bool {
+        self.shared.closing.load(Ordering::Acquire)
+    }
+
     fn forked(&self) -> bool {
         fork::current() != self.generation
     }

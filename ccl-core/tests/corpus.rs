@@ -372,6 +372,45 @@ fn ranks_that_tell_of_different_calls_are_noticed() {
     assert!(verdict.findings[0].text.contains("rank 1 and rank 0 differ in the call"), "{:?}", verdict.findings);
 }
 
+/// What ran is part of the evidence: ranks of one group run one version.
+#[test]
+fn ranks_of_different_versions_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    right(&mut writers(folder.path(), 3), 0..2, &[call(Bfloat16, 9)]);
+    let renamed = |library: &str| {
+        let to = format!(r#""library":"{library}""#);
+        forge(&manifest(folder.path(), 2), |record| {
+            let rest = record.split_once(r#""library":""#).map(|(before, after)| (before, after.split_once('"')));
+            let Some((before, Some((_, after)))) = rest else { return Some(record.into()) };
+            Some(format!("{before}{to}{after}"))
+        });
+    };
+    renamed("test 2");
+    let verdict = findings(folder.path());
+    assert_eq!(kinds(&verdict), [What::Ranks]);
+    assert_eq!(verdict.findings[0].text, "calls of test 2, of rank 0 those of test");
+    // NEGATIVE CONTROL: forged back, it stands.
+    renamed("test");
+    assert!(findings(folder.path()).passed());
+}
+
+/// Names that are no text are findings like others, wherever they are.
+#[test]
+fn names_that_are_not_utf_8_are_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let odd = std::ffi::OsStr::from_bytes(b"c-\xFF");
+    for (below, is_folder) in [("", true), ("", false), (bed::NAME, true), ("c-0123/rank-000", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        right(&mut writers(folder.path(), 2), 0..2, &[call(Bfloat16, 9)]);
+        assert!(findings(folder.path()).passed());
+        let path = folder.path().join(below).join(odd);
+        if is_folder { fs::create_dir(&path) } else { fs::write(&path, "") }.unwrap();
+        let verdict = findings(folder.path());
+        assert_eq!(kinds(&verdict), [What::ExtraFile], "{below:?}");
+        assert!(verdict.findings[0].file.ends_with("c-\u{FFFD}"), "{:?}", verdict.findings);
+    }
+}
+
 /// A decode token with its mHC boundaries. `wrong` may change what a rank takes over, by boundary and which input;
 /// `result` which output it writes with a bit changed.
 fn decode_token(

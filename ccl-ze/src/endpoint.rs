@@ -14,7 +14,7 @@ use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::module::KernelId;
-use crate::recording::Kept;
+use crate::recording::{Kept, Recording};
 use crate::registry::Registry;
 use crate::stream::Stream;
 use ccl_core::config::Config;
@@ -29,7 +29,7 @@ use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Words of the pattern of the link test at each end of the staging memory.
@@ -95,6 +95,7 @@ impl Device for ZeDevice {
             counter,
             registry: Arc::new(Registry::new(gpu)),
             memory: OnceLock::new(),
+            recordings: Mutex::default(),
             hooks: self.hooks,
             gpu: gpu.clone(),
         };
@@ -159,6 +160,8 @@ pub(crate) struct ZeEndpoint {
     counter: bool,
     /// All that kernels use besides the caller's buffers, as recordings keep it.
     memory: OnceLock<Kept>,
+    /// Those that hold its calls.
+    recordings: Mutex<Vec<Weak<Recording>>>,
     gpu: Arc<Gpu>,
 }
 
@@ -526,6 +529,16 @@ impl ZeEndpoint {
 }
 
 impl ZeEndpoint {
+    /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
+    fn held_by(&self, recording: &Arc<Recording>) {
+        recording.keep(self.memory().clone());
+        let mut recordings = self.recordings.lock();
+        if !recordings.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(recording))) {
+            recordings.retain(|known| known.strong_count() > 0);
+            recordings.push(Arc::downgrade(recording));
+        }
+    }
+
     fn memory(&self) -> &Kept {
         self.memory.get_or_init(|| {
             let (staging, peers, table) = (self.staging.clone(), self.peers.clone(), self.table.clone());
@@ -538,6 +551,14 @@ impl Drop for ZeEndpoint {
     fn drop(&mut self) {
         capture::sweep();
         if self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1) {
+            // Replays that run are waited for like eager calls.
+            if !hooks::on(self.hooks, hooks::PRETENDED_DEVICE | hooks::NO_WAIT_FOR_REPLAYS) {
+                let recordings = std::mem::take(self.recordings.get_mut());
+                for run in recordings.iter().filter_map(|recording| recording.upgrade()?.run()) {
+                    // What doesn't end is let go by the abort.
+                    let _ = run.wait_at_end();
+                }
+            }
             // Recordings still hold its calls: should one be replayed, it gives up instead of waiting for the others.
             self.host.abort();
         }

@@ -193,7 +193,7 @@ impl ExecutableGraph {
         self.handle
     }
 
-    /// Appends a replay to a stream in order. It takes its turn with the device's other collectives. Work outside the
+    /// Appends a replay to a stream in order, on a queue of the same kind as in the capture. It takes its turn with the device's other collectives. Work outside the
     /// graph that needs its results waits for the completion that is returned: it is this replay's, while what was returned
     /// during the capture are edges inside.
     ///

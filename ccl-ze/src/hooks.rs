@@ -37,6 +37,8 @@ pub const STALE_EVENT: u32 = 4096;
 pub const SAVE_INPUT_LATE: u32 = 1 << 20;
 /// Push slots have one generation.
 pub const ONE_GENERATION: u32 = 65536;
+/// A communicator that goes does not wait for replays of its calls.
+pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;

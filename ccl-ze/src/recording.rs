@@ -21,6 +21,7 @@ pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 struct State {
     // Fields are dropped in this order: events before the memory of their calls.
     last: Option<Link>,
+    run: Option<Arc<EventSlot>>,
     events: Vec<Arc<EventSlot>>,
     healths: Vec<Arc<Health>>,
     kept: Vec<Kept>,
@@ -66,6 +67,16 @@ impl Recording {
         let mut state = self.state.lock();
         state.last = Some(Link { stream, event: event.cloned() });
         state.events.extend(event.cloned());
+    }
+
+    /// Takes note of the latest replay; those before it are over when it is.
+    pub(crate) fn begun(&self, run: &Arc<EventSlot>) {
+        self.state.lock().run = Some(run.clone());
+    }
+
+    /// The latest replay.
+    pub(crate) fn run(&self) -> Option<Arc<EventSlot>> {
+        self.state.lock().run.clone()
     }
 
     /// Keeps something for as long as it may be replayed.

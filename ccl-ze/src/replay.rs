@@ -54,7 +54,7 @@ impl Replays {
             return Err(Error::NotImplemented("a replay inside another recording".into()));
         }
         for health in self.healths.iter() {
-            health.check()?;
+            health.check_open()?;
         }
         let event = self.events.lock().take()?;
         // It may hold anything: nothing says that it ends.
@@ -73,7 +73,10 @@ impl Replays {
             return Err(error);
         }
         match chained {
-            true => chain.push(stream.id, &event, false, predecessor, finished)?,
+            true => {
+                self.recording.begun(&event);
+                chain.push(stream.id, &event, false, predecessor, finished)?;
+            }
             false => event.issued(UNCHAINED, false),
         }
         if let Some(signal) = options.signal {

@@ -2,6 +2,7 @@
 
 use crate::device::{self, Completion as _, Device, Endpoint};
 use crate::error::{Error, Result};
+use crate::protocol::Fault;
 use crate::watch::{Alarm, Status};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,11 +30,21 @@ impl Health {
         }
     }
 
+    /// The same before work that holds its calls is begun anew: the communicator must still be there.
+    pub fn check_open(&self) -> Result<()> {
+        self.check()?;
+        if self.status.is_closed() { Err(gone()) } else { Ok(()) }
+    }
+
     /// The same after a call has ended: a fault that the device has just reported becomes known to the watch at its
-    /// next look, which also finds out which rank is to blame.
+    /// next look, which also finds out which rank is to blame. Once the communicator has gone nobody looks, and calls
+    /// that are still repeated give up.
     pub fn check_ended(&self) -> Result<()> {
         self.check()?;
         let Some(fault) = self.alarm.progress().fault else { return Ok(()) };
+        if self.status.is_closed() && fault.fault == Fault::Aborted {
+            return Err(gone());
+        }
         let since = Instant::now();
         while since.elapsed() < Duration::from_secs(2) {
             self.check()?;
@@ -43,6 +54,10 @@ impl Health {
         self.status.fail(error.clone());
         Err(error)
     }
+}
+
+fn gone() -> Error {
+    Error::InvalidUsage("a recording is replayed whose communicator has gone: its collectives give up".into())
 }
 
 /// Waits for work that holds calls of these communicators, and says whether they were right. What never begins, because it

@@ -89,9 +89,10 @@ fn entries(path: &Path) -> Result<BTreeMap<String, Option<bool>>> {
     for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
-        // A link is neither: what it points to is not part of the corpus.
+        // A link is neither: what it points to is not part of the corpus. Nor is what has no name in UTF-8.
         let folder = if kind.is_dir() { Some(true) } else { kind.is_file().then_some(false) };
-        all.insert(entry.file_name().to_string_lossy().into_owned(), folder);
+        let name = entry.file_name();
+        all.insert(name.to_string_lossy().into_owned(), folder.filter(|_| name.to_str().is_some()));
     }
     Ok(all)
 }

@@ -75,6 +75,11 @@ impl Check<'_> {
                 let text = format!("{} events, where another rank has {most}", part.events.len());
                 self.verdict.findings.push(Finding::new(What::Ranks, self.manifest(rank), text));
             }
+            let (library, first) = (&part.header.library, &group.parts[0].header.library);
+            if library != first {
+                let text = format!("calls of {library}, of rank 0 those of {first}");
+                self.verdict.findings.push(Finding::new(What::Ranks, self.manifest(rank), text));
+            }
             for gap in gaps {
                 let finding = Finding::new(What::Incomplete, self.manifest(rank), gap);
                 self.verdict.incomplete(options, finding);

@@ -89,7 +89,7 @@ impl ZeEndpoint {
         // One call at a time, as the chain does it for calls that are issued.
         let _chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
-        recording.keep(self.memory().clone());
+        self.held_by(recording);
         // Without an order of its own, barriers give the list one around the call.
         if !in_order {
             self.barrier(stream)?;
