@@ -25,10 +25,11 @@ timed() { # WHAT COMMAND...
 kernels=$(built_program ze-soft test opencl_kernels)
 resident=$(built_program ze-soft test opencl_resident)
 ring=$(built_program ccl-tests test spirv_ring)
+push=$(built_program ccl-tests test spirv_push)
 failure=$(built_program ccl-tests test spirv_failure)
 mutants=$(built_program ccl-tests test spirv_mutants)
 graph=$(built_program ccl-tests test spirv_graph)
-[[ -n $graph && -n $kernels && -n $resident && -n $ring && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
+[[ -n $graph && -n $kernels && -n $resident && -n $ring && -n $push && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
 cargo build --quiet --release -p ze-soft-loader
 
 scratch_folder
@@ -52,12 +53,16 @@ on_loader() { # PROGRAM [ARGUMENTS]
         "$here/run-on-loader.sh" --mode params "$@"
 }
 
-# The runtime compiles a module for half a minute, and each process would do so anew.
-fill_cache() {
+# The runtime compiles a family for a quarter of a minute and more, and each process would do so anew.
+compile_all() { # NAME...: a line form's bytes, or a mutant
     local image pid pids=()
-    for image in '' ring-{flag_first,frozen_base,one_slot_fewer,truncate}; do
-        env ${image:+"BED_IMAGE=$image"} LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 660 \
-            "$mutants" --ignored --exact a_module_is_compiled </dev/null >"$SCRATCH/compiled-${image:-whole}" 2>&1 &
+    for image in "$@"; do
+        case $image in
+        *-*) set -- BED_IMAGE="$image" CCLX_GRANULE=16 ;;
+        *) set -- CCLX_GRANULE="$image" ;;
+        esac
+        env "$@" LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 660 \
+            "$mutants" --ignored --exact a_module_is_compiled </dev/null >"$SCRATCH/compiled-$image" 2>&1 &
         pids+=($!)
     done
     for pid in "${pids[@]}"; do
@@ -68,10 +73,18 @@ fill_cache() {
     done
 }
 
+fill_cache() {
+    compile_all 8 16 64
+    # All but the mutated family is there now.
+    compile_all ring_l16-{flag_first,frozen_base,one_slot_fewer,truncate} \
+        push_l16-{flag_first,one_generation,wrong_order} bulk-{bulk_flag_first,one_generation,wrong_order}
+}
+
 timed 'compiling modules' fill_cache
 timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
 timed 'resident kernels' linked "$resident" "${harness[@]}"
 timed 'ring' on_loader "$ring" "${harness[@]}"
 timed 'graphs' linked "$graph" "${harness[@]}"
+timed 'push' on_loader "$push" "${harness[@]}"
 timed 'failures' on_loader "$failure" "${harness[@]}"
 timed 'mutants' on_loader "$mutants" "${harness[@]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Device kernels to SPIR-V.
-#   build.sh                  compiles each family, ccl-ze/kernels/FAMILY.cl, into ccl-ze/kernels/spirv/FAMILY.spv, which
-#                             is committed
+#   build.sh                  compiles each family into ccl-ze/kernels/spirv/FAMILY.spv, which is committed: FAMILY.cl, and
+#                             those that go by lines once for each form, as FAMILY_l8, FAMILY_l16 and FAMILY_l64
 #   build.sh --check          shows that the committed bytes come from the committed source
 #   build.sh --mutants DIR    compiles each deliberately broken variant (MUTANTS below) into DIR/FAMILY-NAME.spv
 # The compilers are those of Debian bookworm, whose version is part of what decides the bytes.
@@ -16,7 +16,8 @@ source=$repo/ccl-ze/kernels
 committed=$source/spirv
 
 # A rule of the protocol broken in each, in a family, by a macro of that name in the sources.
-MUTANTS=(ring:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL})
+MUTANTS=(ring_l16:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL}
+    push_l16:{FLAG_FIRST,ONE_GENERATION,WRONG_ORDER} bulk:{BULK_FLAG_FIRST,ONE_GENERATION,WRONG_ORDER})
 
 need_packages python3 clang-15 llvm-spirv-15 spirv-tools
 
@@ -25,13 +26,14 @@ need_packages python3 clang-15 llvm-spirv-15 spirv-tools
 # dominators. Where it makes one store of two equal ones, it forgets that they were to pass the caches by. Names of
 # values and debug information would tie the bytes to a machine.
 compile() { # FAMILY OUTPUT [DEFINES]
-    local family=$1 output=$2 scratch=$2.bc
+    local name=${1%_l*} output=$2 scratch=$2.bc defines=()
+    [[ $1 == "$name" ]] || defines=("-DLINE=${1##*_l}")
     shift 2
     (cd "$source" && clang-15 -c -target spir64 -cl-std=CL3.0 -Xclang -finclude-default-header -O2 -g0 \
         -Wall -Wextra -Wno-unused-parameter -Werror -fno-ident -fdiscard-value-names \
         -mllvm -freeze-loop-unswitch-cond=false -fno-vectorize -fno-slp-vectorize \
         -mllvm -sink-common-insts=0 -mllvm -hoist-common-insts=0 \
-        "$@" -emit-llvm -o "$scratch" "$family.cl")
+        "${defines[@]}" "$@" -emit-llvm -o "$scratch" "$name.cl")
     llvm-spirv-15 --spirv-max-version=1.2 "$scratch" -o "$output"
     rm "$scratch"
     "$here/order.py" "$output"
@@ -58,7 +60,12 @@ keep() { # FAMILY FILE NAME
 
 families=()
 for file in "$source"/*.cl; do
-    families+=("$(basename "$file" .cl)")
+    name=$(basename "$file" .cl)
+    if grep -q '^#include "widths.inc"' "$file"; then
+        families+=("$name"_l{8,16,64})
+    else
+        families+=("$name")
+    fi
 done
 
 scratch_folder
@@ -85,7 +92,7 @@ case ${1:-} in
             die "the committed $family.spv is not what the source compiles to: run .ci/kernels/build.sh"
     done
     for file in "$committed"/*.spv; do
-        [[ -f $here_source/$(basename "$file" .spv).cl ]] || die "$(basename "$file") has no source"
+        [[ " ${families[*]} " == *" $(basename "$file" .spv) "* ]] || die "$(basename "$file") has no source"
     done
     # The control: a build of another source must not pass for it.
     each_mutant differs

@@ -81,9 +81,9 @@ elif ! diff -u "$committed" "$SCRATCH/table" >&2; then
 fi
 
 "$here/build.sh" --mutants "$SCRATCH/mutants"
-caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/ring-no_fence.spv" bmg-g21 "$options"
-caught 'abort word read through a cache' 'a spin loop loads through a cache' "$SCRATCH/mutants/ring-cached_look.spv" bmg-g21 "$options"
-caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/ring-vector_poll.spv" bmg-g21 "$options"
-caught 'buffers below 4 GiB only' 'through a cache' "$spirv/ring.spv" dg2-g10 ''
-caught 'subnormals flushed' 'subnormals are flushed' "$spirv/ring.spv" bmg-g21 "$options -cl-denorms-are-zero"
+caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/ring_l16-no_fence.spv" bmg-g21 "$options"
+caught 'abort word read through a cache' 'a spin loop loads through a cache' "$SCRATCH/mutants/ring_l16-cached_look.spv" bmg-g21 "$options"
+caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/ring_l16-vector_poll.spv" bmg-g21 "$options"
+caught 'buffers below 4 GiB only' 'through a cache' "$spirv/ring_l16.spv" dg2-g10 ''
+caught 'subnormals flushed' 'subnormals are flushed' "$spirv/ring_l16.spv" bmg-g21 "$options -cl-denorms-are-zero"
 say "${#DEVICES[@]} devices: no spills, staging uncached, polls and fences in their loops"

@@ -137,8 +137,9 @@ def main():
         if not run("\n".join(broken))[0]:
             print(f"a plain access passes: {lines[i]}", file=sys.stderr)
             return 1
-    i = next(i for i in marked if "OpLoad" in lines[i])
-    pointer = operation(lines[i].strip())[2][1]
+    i = marked[0]
+    _, op, operands = operation(lines[i].strip())
+    pointer = operands[MEMORY[op]]
     atomic = f"%atomic = OpAtomicLoad %uint {pointer} %one %two"
     if not run("\n".join(lines[:i] + [atomic] + lines[i:]))[0]:
         print("an atomic on shared memory passes", file=sys.stderr)

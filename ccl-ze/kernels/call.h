@@ -33,6 +33,8 @@ struct entry {
     // Set by whichever work-item gives up.
     uint failed;
     uint last;
+    // Where one work-item waits for all: whether what it waited for has come.
+    uint heard;
 };
 
 // Where a wait stands in the protocol.

@@ -28,29 +28,43 @@ FOLD(w1)
 FOLD(w4)
 FOLD(w8)
 
-INLINE struct fold fold_start_w2(uint kind, uint4 x)
+// The four words of a piece, one after the other.
+#define WORDWISE(f, ...) (uint4)(f(x, __VA_ARGS__), f(y, __VA_ARGS__), f(z, __VA_ARGS__), f(w, __VA_ARGS__))
+#define WIDEN(i, half) half(kind, words.i)
+#define ADD_WIDE(i, sum, half) combine_float32(OP_OF(kind), sum.i, half(kind, words.i))
+#define DIVIDED(i, sum) divide_float32(sum.i, n, RECIPROCAL(n))
+#define NARROWED(i, lower, upper) narrow(kind, lower.i, upper.i)
+
+INLINE struct fold fold_start_w2(uint kind, uint4 words)
 {
-    const bool wide = ORDER_OF(kind) == ORDER_RANK;
-    const struct fold f = {wide ? widen_low(kind, x) : x, wide ? widen_high(kind, x) : (uint4)(0)};
+    struct fold f = {words, (uint4)(0)};
+    if (ORDER_OF(kind) == ORDER_RANK) {
+        f.low = WORDWISE(WIDEN, widen_low);
+        f.high = WORDWISE(WIDEN, widen_high);
+    }
     return f;
 }
 
-INLINE void fold_add_w2(uint kind, struct fold *f, uint4 x)
+INLINE void fold_add_w2(uint kind, struct fold *f, uint4 words)
 {
     if (ORDER_OF(kind) == ORDER_RANK) {
-        f->low = combine_float32(OP_OF(kind), f->low, widen_low(kind, x));
-        f->high = combine_float32(OP_OF(kind), f->high, widen_high(kind, x));
+        f->low = WORDWISE(ADD_WIDE, f->low, widen_low);
+        f->high = WORDWISE(ADD_WIDE, f->high, widen_high);
     } else {
-        f->low = combine_w2(kind, f->low, x);
+        f->low = combine_w2(kind, f->low, words);
     }
 }
 
 INLINE uint4 fold_end_w2(uint kind, const struct fold *f, uint n)
 {
-    const bool averages = OP_OF(kind) == OP_AVG;
+    uint4 low = f->low, high = f->high;
     if (ORDER_OF(kind) != ORDER_RANK)
-        return averages ? average_w2(kind, f->low, n) : f->low;
-    return averages ? narrow(kind, average_float32(f->low, n), average_float32(f->high, n)) : narrow(kind, f->low, f->high);
+        return OP_OF(kind) == OP_AVG ? average_w2(kind, low, n) : low;
+    if (OP_OF(kind) == OP_AVG) {
+        low = WORDWISE(DIVIDED, low);
+        high = WORDWISE(DIVIDED, high);
+    }
+    return WORDWISE(NARROWED, low, high);
 }
 
 #endif

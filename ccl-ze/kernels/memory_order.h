@@ -69,6 +69,13 @@ INLINE void fence_before_telling_others(void)
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_all_svm_devices);
 }
 
+// Loads that follow see what was stored before a flag that this work-item, or one before a barrier, has seen. Only where
+// data and flag are apart: bulk and direct, which are for memory that is coherent across all that use it.
+INLINE void fence_after_being_told(void)
+{
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_all_svm_devices);
+}
+
 // The communicator's words in device memory are used by work-groups of one device only, so atomics at Device scope
 // (OpenCL 1.x built-ins, relaxed) are right for them, with these fences around: release before a group counts itself
 // out, acquire after the last one has. Disassembly: fence.ugm.none.gpu and fence.ugm.invalidate.gpu.

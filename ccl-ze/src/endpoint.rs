@@ -273,7 +273,7 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn probe_send(&self, peer: usize, rank: usize, n: usize, seed: u32) -> Result<()> {
-        let probe = self.kernel(Family::Ring, PROBE)?;
+        let probe = self.kernel(Family::Probe, PROBE)?;
         let lost = hooks::on(self.hooks, hooks::CORRUPT_LINK) && matches!(*self.staging, Staging::Device(_));
         let seed = if lost { !seed } else { seed };
         let (ranges, words) = self.probed(n);
@@ -323,6 +323,14 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn activate(&mut self, state: &CommState, form: LineForm) -> Result<()> {
+        self.gpu.load_for(form)?;
+        let (groups, agreed) = (self.gpu.modules.resident_groups(), self.gpu.facts.resident_groups);
+        if groups < agreed {
+            return Err(Error::NotImplemented(format!(
+                "a device that runs {groups} groups at once with lines of {} bytes and {agreed} with wider ones",
+                form.granule()
+            )));
+        }
         self.form = Some(form);
         self.await_others()?;
         self.clear_staging()?;
@@ -352,7 +360,7 @@ impl Endpoint for ZeEndpoint {
             Plan::Local => Kind::Copy { bytes: request.count as usize * request.dtype.size() },
             Plan::Ring(ring) => {
                 let form = self.form.ok_or_else(|| Error::Internal("no line form is agreed yet".into()))?;
-                let kernel = self.kernel(Family::Ring, &ring_name(ring.dtype.size(), form.granule()))?;
+                let kernel = self.kernel(Family::Ring(form), &ring_name(ring.dtype.size(), form.granule()))?;
                 // A rank alone has no next one.
                 let next = if ring.n == 1 { self.staging.address() } else { self.peer_address((rank + 1) % ring.n)? };
                 let arguments = [
@@ -380,7 +388,7 @@ impl Endpoint for ZeEndpoint {
                 let (family, name) = match (mode, transport) {
                     (Mode::Direct, _) => (Family::Bulk, direct_name(width)),
                     (_, Transport::Bulk) => (Family::Bulk, bulk_name(width)),
-                    (_, Transport::Lines(form)) => (Family::Push, push_name(width, form.granule())),
+                    (_, Transport::Lines(form)) => (Family::Push(form), push_name(width, form.granule())),
                 };
                 let (kernel, groups) = (self.kernel(family, &name)?, push.wires);
                 let kind = ccl_core::Kind::new(dtype, push.op, push.order);

@@ -5,9 +5,10 @@ use crate::capture::Graphs;
 use crate::chain::{Chain, Finished};
 use crate::driver;
 use crate::kernels::Family;
-use crate::module::{Modules, available};
+use crate::module::Modules;
 use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::{DeviceFacts, DeviceFamily};
+use ccl_core::protocol::LineForm;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -95,9 +96,9 @@ impl Gpu {
             // link nothing is known yet.
             granule: if api.software { 64 } else { 8 },
             resident_groups: 0,
-            push: false,
-            // Below: the order of two stores is shown for a processor's memory only.
-            bulk: false,
+            push: true,
+            // The order of two stores is shown for a processor's memory only.
+            bulk: api.software,
             family: if api.software { DeviceFamily::Software } else { DeviceFamily::IntelPcie },
         };
         let mut gpu = Gpu {
@@ -114,16 +115,19 @@ impl Gpu {
             api,
             index,
         };
-        gpu.load(Family::Ring)?;
-        gpu.facts.push = available(Family::Push, &gpu.api, device)?;
-        gpu.facts.bulk = gpu.facts.push && gpu.api.software && available(Family::Bulk, &gpu.api, device)?;
-        for (family, there) in [(Family::Push, gpu.facts.push), (Family::Bulk, gpu.facts.bulk)] {
-            if there {
-                gpu.load(family)?;
-            }
-        }
+        // What is agreed on in the end may be narrower; it is loaded then.
+        let widest = if config.granule == 0 { gpu.facts.granule } else { config.granule };
+        gpu.load(Family::Probe)?;
+        gpu.load_for(LineForm::from_granule(widest as usize).unwrap_or(LineForm::L8))?;
         gpu.facts.resident_groups = gpu.modules.resident_groups();
         Ok(gpu)
+    }
+
+    /// Compiles the collectives' kernels for lines of `form`, and those without lines if the device is one for them.
+    pub(crate) fn load_for(&self, form: LineForm) -> Result<()> {
+        self.load(Family::Ring(form))?;
+        self.load(Family::Push(form))?;
+        if self.facts.bulk { self.load(Family::Bulk) } else { Ok(()) }
     }
 
     /// Compiles a family of kernels for this device, unless it is there already.

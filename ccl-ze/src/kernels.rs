@@ -8,10 +8,12 @@ use std::ffi::CString;
 /// Kernels that are compiled together: what a communicator needs as a whole or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
-    /// The ring, and the pattern of the link test.
-    Ring,
-    /// One-shot and mesh on lines.
-    Push,
+    /// The pattern of the link test.
+    Probe,
+    /// The ring on lines of one form.
+    Ring(LineForm),
+    /// One-shot and mesh on lines of one form.
+    Push(LineForm),
     /// One-shot and mesh in bulk, and direct: for coherent memory only.
     Bulk,
 }
@@ -25,35 +27,43 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 3] = [Family::Ring, Family::Push, Family::Bulk];
+    pub(crate) const ALL: [Family; 8] = {
+        use Family::{Bulk, Probe, Push, Ring};
+        use LineForm::{L8, L16, L64};
+        [Probe, Ring(L8), Ring(L16), Ring(L64), Push(L8), Push(L16), Push(L64), Bulk]
+    };
 
-    /// Its file's name, without the ending: source and SPIR-V.
-    pub(crate) fn name(self) -> &'static str {
+    /// Its place in [`Family::ALL`].
+    pub(crate) const fn number(self) -> usize {
         match self {
-            Family::Ring => "ring",
-            Family::Push => "push",
-            Family::Bulk => "bulk",
+            Family::Probe => 0,
+            Family::Ring(form) => 1 + form as usize,
+            Family::Push(form) => 4 + form as usize,
+            Family::Bulk => 7,
+        }
+    }
+
+    /// The name of its SPIR-V's file, without the ending.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Family::Probe => "probe".into(),
+            Family::Ring(form) => format!("ring_l{}", form.granule()),
+            Family::Push(form) => format!("push_l{}", form.granule()),
+            Family::Bulk => "bulk".into(),
         }
     }
 
     /// Its kernels.
     pub(crate) fn kernels(self) -> Vec<Signature> {
+        let of = |name: fn(usize) -> String, arg_sizes| WIDTHS.map(|width| Signature { name: name(width), arg_sizes });
+        let by_form = |name: fn(usize, usize) -> String, form: LineForm, arg_sizes: &'static [usize]| {
+            WIDTHS.map(|width| Signature { name: name(width, form.granule()), arg_sizes })
+        };
         match self {
-            Family::Push => {
-                let of = |width| LineForm::ALL.map(|form| push_name(width, form.granule()));
-                let names = WIDTHS.into_iter().flat_map(of);
-                names.map(|name| Signature { name, arg_sizes: &PUSH_ARGS }).collect()
-            }
-            Family::Bulk => {
-                let bulk = WIDTHS.map(|width| Signature { name: bulk_name(width), arg_sizes: &PUSH_ARGS });
-                let direct = WIDTHS.map(|width| Signature { name: direct_name(width), arg_sizes: &DIRECT_ARGS });
-                bulk.into_iter().chain(direct).collect()
-            }
-            Family::Ring => {
-                let of = |width| LineForm::ALL.map(|form| ring_name(width, form.granule()));
-                let rings = WIDTHS.into_iter().flat_map(of).map(|name| Signature { name, arg_sizes: &RING_ARGS });
-                rings.chain([Signature { name: PROBE.into(), arg_sizes: &PROBE_ARGS }]).collect()
-            }
+            Family::Probe => vec![Signature { name: PROBE.into(), arg_sizes: &PROBE_ARGS }],
+            Family::Ring(form) => by_form(ring_name, form, &RING_ARGS).into(),
+            Family::Push(form) => by_form(push_name, form, &PUSH_ARGS).into(),
+            Family::Bulk => of(bulk_name, &PUSH_ARGS).into_iter().chain(of(direct_name, &DIRECT_ARGS)).collect(),
         }
     }
 }

@@ -10,22 +10,24 @@ use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
-/// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels. Nothing of a family that only has
-/// native functions.
-pub(crate) fn delivered(family: Family) -> Option<&'static [u8]> {
-    match family {
-        Family::Ring => Some(include_bytes!("../kernels/spirv/ring.spv")),
-        Family::Push | Family::Bulk => None,
+/// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
+pub(crate) fn delivered(family: Family) -> &'static [u8] {
+    use ccl_core::protocol::LineForm::{L8, L16, L64};
+    macro_rules! spirv {
+        ($name:literal) => {
+            include_bytes!(concat!("../kernels/spirv/", $name, ".spv"))
+        };
     }
-}
-
-/// Whether a family has kernels for a device.
-pub(crate) fn available(family: Family, api: &Api, device: ze_device_handle_t) -> Result<bool> {
-    Ok(match Takes::ask(api, device)? {
-        Takes::Spirv => delivered(family).is_some(),
-        #[cfg(feature = "soft")]
-        Takes::Native => true,
-    })
+    match family {
+        Family::Probe => spirv!("probe"),
+        Family::Ring(L8) => spirv!("ring_l8"),
+        Family::Ring(L16) => spirv!("ring_l16"),
+        Family::Ring(L64) => spirv!("ring_l64"),
+        Family::Push(L8) => spirv!("push_l8"),
+        Family::Push(L16) => spirv!("push_l16"),
+        Family::Push(L64) => spirv!("push_l64"),
+        Family::Bulk => spirv!("bulk"),
+    }
 }
 
 /// The version of that SPIR-V.
@@ -75,7 +77,7 @@ impl Modules {
         device: ze_device_handle_t,
     ) -> Result<()> {
         let _one_at_a_time = self.compiling.lock();
-        let place = &self.loaded[family as usize];
+        let place = &self.loaded[family.number()];
         if place.get().is_none() {
             let module = Module::create(family, api, context, device)?;
             place.get_or_init(|| module);
@@ -85,13 +87,13 @@ impl Modules {
 
     /// A kernel by its name; none if its family isn't loaded or has none of that name.
     pub(crate) fn find(&self, family: Family, name: &str) -> Option<KernelId> {
-        let kernels = &self.loaded[family as usize].get()?.kernels;
+        let kernels = &self.loaded[family.number()].get()?.kernels;
         kernels.iter().position(|kernel| kernel.facts.name == name).map(|index| KernelId { family, index })
     }
 
     /// A kernel that [`Modules::find`] found.
     pub(crate) fn kernel(&self, id: KernelId) -> &Kernel {
-        let module = self.loaded[id.family as usize].get();
+        let module = self.loaded[id.family.number()].get();
         &module.expect("found in a loaded family, which stays loaded").kernels[id.index]
     }
 
@@ -214,10 +216,9 @@ fn spirv(
     device: ze_device_handle_t,
 ) -> Result<ze_module_handle_t> {
     #[cfg(feature = "test-hooks")]
-    let image = crate::hooks::replaced(family.name()).or(delivered(family));
+    let image = crate::hooks::replaced(&family.name()).unwrap_or(delivered(family));
     #[cfg(not(feature = "test-hooks"))]
     let image = delivered(family);
-    let image = image.ok_or_else(|| Error::NotImplemented(format!("the kernels of {} as SPIR-V", family.name())))?;
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,

@@ -3,9 +3,9 @@
 //! (`.ci/beds/run-on-neo.sh`), the host's part is the real one.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
-use ccl_core::config::{Config, DeviceChoice, EventChoice};
+use ccl_core::config::{Algorithm, Config, DeviceChoice, EventChoice};
 use ccl_core::plan::{Plan, Request};
-use ccl_core::{DataType, ReduceOp, bootstrap};
+use ccl_core::{DataType, Kind, ReduceOp, bootstrap};
 use ccl_tests::neo::{Raw, kind, pretended};
 use ccl_ze::{Buffer, Communicator, Stream, hooks};
 use level_zero_sys::*;
@@ -19,7 +19,7 @@ const WARM_UP: usize = 500;
 const LIMIT: f64 = 1.5;
 
 fn group_of_two(events: EventChoice) -> [Communicator; 2] {
-    let config = Config { device: DeviceChoice::Intel, events, ..Config::default() };
+    let config = Config { device: DeviceChoice::Intel, events, allreduce: Algorithm::Ring, ..Config::default() };
     let ranks = bootstrap::local(2).unwrap().into_iter().map(|mesh| {
         let builder = pretended(Communicator::builder_with(config.clone()));
         std::thread::spawn(move || builder.init_local(mesh).unwrap())
@@ -45,9 +45,9 @@ impl<'a> Bare<'a> {
     fn new(raw: &'a Raw, comm: &Communicator, stream: &Stream, request: &Request, buffer: &Buffer<f32>) -> Bare<'a> {
         let Plan::Ring(ring) = comm.plan(request).unwrap() else { panic!("a ring") };
         let kernels = comm.kernels();
-        let facts = kernels.iter().find(|k| k.name == "ring_float32_l8").unwrap();
+        let facts = kernels.iter().find(|k| k.name == "ring_w4_l8").unwrap();
         let name = CString::new(facts.name.as_str()).unwrap();
-        let (image, flags) = hooks::spirv("ring").unwrap();
+        let (image, flags) = hooks::spirv("ring_l8").unwrap();
         let flags = CString::new(flags).unwrap();
         let of = &raw.table;
         let (mut context, mut device) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -93,7 +93,7 @@ impl<'a> Bare<'a> {
         };
         // State, host block, own staging memory and the next rank's, which is no memory of the driver's here either.
         let memory = vec![allocate(false), allocate(true), allocate(false)];
-        let arguments: [(u64, usize); 13] = [
+        let arguments: [(u64, usize); 15] = [
             (buffer.as_ptr() as u64, 8),
             (buffer.as_ptr() as u64, 8),
             (memory[0] as u64, 8),
@@ -107,6 +107,8 @@ impl<'a> Bare<'a> {
             (ring.tiles.into(), 4),
             (ring.rounds.into(), 4),
             (ring.slot_tiles.into(), 4),
+            (Kind::new(ring.dtype, ring.op, ring.order).word().into(), 4),
+            (0, 8),
         ];
         for (index, (word, size)) in (0..).zip(arguments) {
             // SAFETY: a live kernel, and a value at least as wide as the argument.

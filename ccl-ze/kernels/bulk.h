@@ -1,0 +1,47 @@
+// Flags that are apart from their data: whoever stores one has stored the data before, whoever sees one sees the data.
+#ifndef CCL_BULK_H
+#define CCL_BULK_H
+
+// Elements side by side.
+struct range {
+    ulong first;
+    ulong elements;
+};
+
+// All work-items come here before one of them stores flags: what any has stored is to be seen by who sees a flag.
+INLINE void all_have_stored(void)
+{
+    fence_before_telling_others();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    fence_before_telling_others();
+}
+
+// This wire's flag of a place, in a peer's staging memory.
+INLINE void tell(const struct push *p, const struct layout *l, const struct args *a, uint peer, ulong flags, uint place,
+                 uint tag)
+{
+    const ulong offset = flags + ((ulong)place * MAX_WIRES + p->wire) * FLAG_STRIDE;
+    store_word((global uint *)(peer_memory(p, peer) + offset), tag);
+}
+
+// One work-item waits for this wire's flag of a place in the own staging memory; false if it gave up.
+INLINE bool hear(const struct push *p, const struct layout *l, const struct args *a, local struct entry *e,
+                 const struct place *at, ulong flags, uint place)
+{
+    const ulong offset = flags + ((ulong)place * MAX_WIRES + p->wire) * FLAG_STRIDE;
+    return wait_for_token(a, e, p->wire, at, (global const uint *)(a->inbox + offset));
+}
+
+// All work-items come here; says what the one that waited found.
+INLINE bool all_have_heard(local struct entry *e, bool came)
+{
+    if (get_local_id(0) == 0)
+        e->heard = came;
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    fence_after_being_told();
+    came = e->heard;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return came;
+}
+
+#endif

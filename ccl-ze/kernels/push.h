@@ -1,0 +1,59 @@
+// What the push algorithms have in common, on lines, in bulk and direct: nobody passes anything on, everybody stores
+// into everybody's staging memory. docs/protocol.md and ccl-core's plan/push.rs are their law.
+#ifndef CCL_PUSH_H
+#define CCL_PUSH_H
+
+// The kernels' argument `mode`.
+#define MODE_ONE_SHOT 0u
+
+// The steps that a wait tells of: ccl-core's `Phase`.
+#define PHASE_REDUCE 1u
+#define PHASE_GATHER 2u
+
+struct push {
+    // Each rank's staging memory, the own one included.
+    global const ulong *peers;
+    // By which the own contribution to a pre-multiplied sum is multiplied: each rank has a factor of its own.
+    ulong factor;
+    // What a wire has of a slot: lines, or bytes.
+    uint part;
+    bool one_shot;
+    uint wire;
+    uint wires;
+    // Bytes of a bulk slot.
+    ulong slot;
+};
+
+INLINE global uchar *peer_memory(const struct push *p, uint rank)
+{
+    return (global uchar *)p->peers[rank];
+}
+
+// The arguments that every collective has. The barrier of a clearing goes round the ranks as the ring does.
+INLINE struct args args_of(global const uchar *send, global uchar *recv, global struct comm_state *state,
+                           global struct host_block *host, global const ulong *peers, ulong count, ulong period,
+                           uint kind, uint rank, uint n, uint rounds)
+{
+    const uint next = rank + 1 < n ? rank + 1 : 0;
+    const struct args a = {send,  recv,   state,  host, (global uchar *)peers[rank], (global uchar *)peers[next],
+                           count, period, 0, kind, rank, n, rounds};
+    return a;
+}
+
+// A rank at a distance below n.
+INLINE uint at_distance(uint rank, uint distance, uint n)
+{
+    return rank + distance < n ? rank + distance : rank + distance - n;
+}
+
+// Whose input is the i-th of a chunk's in the order of reduction.
+INLINE uint in_order(uint kind, uint chunk, uint i, uint n)
+{
+#ifdef MUTANT_WRONG_ORDER
+    return i;
+#else
+    return ORDER_OF(kind) == ORDER_RANK ? i : at_distance(chunk, i, n);
+#endif
+}
+
+#endif
