@@ -40,6 +40,10 @@ pub trait Alarm: Send + Sync {
     fn abort(&self);
     /// What the device last said. Must not block.
     fn progress(&self) -> Progress;
+    /// The fault among it, if any. Asked after every call, so it is to be cheap.
+    fn fault(&self) -> Option<DeviceFault> {
+        self.progress().fault
+    }
     /// Identifies the device, on which this process's collectives run one at a time. Unknown, a stuck collective of
     /// another communicator can't be named as the reason why one of this communicator has not begun.
     fn device(&self) -> Option<[u8; 16]> {

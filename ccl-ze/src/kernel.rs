@@ -35,8 +35,19 @@ pub(crate) struct Kernel {
     /// Sizes of its arguments.
     sizes: &'static [usize],
     /// The arguments that are set. Its lock is held from the first to the append of the launch that they are for.
-    set: Mutex<[Option<u64>; MOST_ARGUMENTS]>,
+    set: Mutex<Arguments>,
 }
+
+/// What is known of a kernel's arguments.
+struct Arguments {
+    words: [u64; MOST_ARGUMENTS],
+    /// One bit for each of which it is known that it is set to its word.
+    known: u32,
+}
+
+const NOTHING_SET: Arguments = Arguments { words: [0; MOST_ARGUMENTS], known: 0 };
+
+const _: () = assert!(MOST_ARGUMENTS < 32);
 
 // SAFETY: a handle that any thread may use; `set` serialises those who set arguments and launch.
 unsafe impl Send for Kernel {}
@@ -59,7 +70,7 @@ impl Kernel {
         let made = unsafe { ze!(api, zeKernelCreate(module, &raw const desc, &raw mut handle)) };
         made.map_err(|error| of_kernel(error, name))?;
         let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
-        let mut kernel = Kernel { api: api.clone(), handle, facts, sizes, set: Mutex::new([None; MOST_ARGUMENTS]) };
+        let mut kernel = Kernel { api: api.clone(), handle, facts, sizes, set: Mutex::new(NOTHING_SET) };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
     }
@@ -104,14 +115,15 @@ impl Kernel {
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
         let mut set = self.set.lock();
-        let changed = set.iter().zip(words).any(|(set, word)| *set != Some(*word));
+        let all = (1 << N) - 1;
+        let changed = set.known != all || set.words[..N] != words[..];
         if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments
             && changed
         {
             let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
             let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
             // Whatever fails, what is set is no longer known.
-            *set = [None; MOST_ARGUMENTS];
+            set.known = 0;
             api.count();
             // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
             // argument (the machine is little-endian, so a narrow one is the first bytes).
@@ -129,15 +141,20 @@ impl Kernel {
                 )
             };
             api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
-            set.iter_mut().zip(words).for_each(|(set, word)| *set = Some(*word));
+            set.words[..N].copy_from_slice(words);
+            set.known = all;
             return Ok(());
         }
-        for (index, ((word, &size), set)) in (0..).zip(words.iter().zip(self.sizes).zip(set.iter_mut())) {
-            if *set != Some(*word) {
-                *set = None;
-                // SAFETY: a live kernel, and a value at least as wide as the argument.
-                unsafe { ze!(api, zeKernelSetArgumentValue(self.handle, index, size, (&raw const *word).cast()))? };
-                *set = Some(*word);
+        if changed {
+            for (index, (word, &size)) in (0..).zip(words.iter().zip(self.sizes)) {
+                let (bit, place) = (1 << index, index as usize);
+                if set.known & bit == 0 || set.words[place] != *word {
+                    set.known &= !bit;
+                    // SAFETY: a live kernel, and a value at least as wide as the argument.
+                    unsafe { ze!(api, zeKernelSetArgumentValue(self.handle, index, size, (&raw const *word).cast()))? };
+                    set.words[place] = *word;
+                    set.known |= bit;
+                }
             }
         }
         // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.

@@ -9,7 +9,7 @@ use crate::error::fail;
 use crate::event;
 use crate::handle::get;
 use crate::list::{List, wait_list};
-use crate::op::Op;
+use crate::op::{Op, Pattern};
 use crate::properties::MAX_FILL_PATTERN;
 use crate::queue::lists;
 use level_zero_sys::*;
@@ -129,10 +129,9 @@ unsafe extern "C" fn zeCommandListAppendMemoryFill(
             let text = format!("{size} bytes are no multiple of a pattern of {pattern_size}");
             return Err(fail(ZE_RESULT_ERROR_INVALID_SIZE, text));
         }
-        let mut copy = [0; MAX_FILL_PATTERN];
-        // SAFETY: the specification promises `pattern_size` bytes, which are no more than `copy` has.
-        unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(pattern.cast(), pattern_size) };
-        Ok(Op::Fill { target: ptr.cast(), size, pattern: copy, length: pattern_size })
+        // SAFETY: the specification promises `pattern_size` bytes, which are read during the call.
+        let pattern = Pattern::new(unsafe { std::slice::from_raw_parts(pattern.cast(), pattern_size) });
+        Ok(Op::Fill { target: ptr.cast(), size, pattern })
     })
 }
 

@@ -29,6 +29,8 @@ const COMPUTE_ORDINALS: u32 = 2;
 /// All executors, so that a wait can find the one that will end it, and a signal the ones that wait for it.
 static EXECUTORS: [OnceLock<Arc<Executor>>; 1024] = [const { OnceLock::new() }; 1024];
 static EXECUTOR_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// How many threads sleep such that they must be woken: usually none while work keeps coming, and then nobody has to look.
+static LONG_SLEEPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Who runs a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -189,6 +191,7 @@ impl Executor {
     }
 
     /// Submits one command to a lane.
+    #[inline(always)]
     pub(crate) fn submit_command(&self, lane: LaneId, command: Command) -> Receipt {
         self.push(|state| state.push_command(lane, command))
     }
@@ -198,6 +201,7 @@ impl Executor {
         self.push(|state| state.push_alone(work))
     }
 
+    #[inline(always)]
     fn push(&self, push: impl FnOnce(&mut State) -> (u64, u64)) -> Receipt {
         let mut state = self.state.lock();
         let (ticket, position) = push(&mut state);
@@ -212,6 +216,20 @@ impl Executor {
 
     fn source(&self, ticket: u64) -> Option<Source> {
         self.number.map(|number| Source((number + 1) << TICKET_BITS | ticket))
+    }
+
+    /// Notes how the thread sleeps from here on; under the lock on `state`, as [`Self::wake_up`] is.
+    fn fall_asleep(&self, how: u8) {
+        if how == thread::LONG {
+            LONG_SLEEPERS.fetch_add(1, Ordering::SeqCst);
+        }
+        self.sleep.store(how, Ordering::SeqCst);
+    }
+
+    fn wake_up(&self) {
+        if self.sleep.swap(thread::AWAKE, Ordering::SeqCst) == thread::LONG {
+            LONG_SLEEPERS.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Wakes the thread if it sleeps, in this way at least, while there is something to do.
@@ -293,6 +311,9 @@ pub(crate) fn kick_all() {
 }
 
 fn kick_others(except: Option<&Executor>) {
+    if LONG_SLEEPERS.load(Ordering::SeqCst) == 0 {
+        return;
+    }
     let count = EXECUTOR_COUNT.load(Ordering::Relaxed);
     for executor in EXECUTORS.iter().take(count).filter_map(OnceLock::get) {
         if !except.is_some_and(|except| std::ptr::eq(except, executor.as_ref())) {

@@ -12,7 +12,7 @@ use crate::engine;
 use crate::error::fail;
 use crate::ext::{Argument, Native};
 use crate::handle::Object;
-use launch::{Chunk, Values};
+use launch::{Chunk, Grid, Launches};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString, c_void};
@@ -80,6 +80,7 @@ pub(crate) struct Kernel {
     name: Arc<CStr>,
     module: [u8; 32],
     code: Code,
+    launches: Arc<Launches>,
     state: Mutex<State>,
 }
 
@@ -121,7 +122,9 @@ impl Kernel {
             set: 0,
             indirect: 0,
         });
-        Self { name: name.into(), module, code, state }
+        let name: Arc<CStr> = name.into();
+        let launches = Launches::new(name.clone(), code.clone());
+        Self { name, module, code, launches, state }
     }
 
     /// Sets the group size of the launches to come.
@@ -190,8 +193,10 @@ impl Kernel {
                 }
             }
         }
-        let missing = (0..self.code.arguments().len()).find(|index| state.set & (1 << index) == 0);
-        if let Some(index) = missing {
+        // At most 64 arguments: that is as many as `set` has bits.
+        let missing = state.set.trailing_ones() as usize;
+        if missing < self.code.arguments().len() {
+            let index = missing;
             return Err(fail(
                 ZE_RESULT_ERROR_INVALID_ARGUMENT,
                 format!("argument {index} of kernel {} was never set", self.name.to_string_lossy()),
@@ -200,14 +205,8 @@ impl Kernel {
         if cooperative {
             self.check_cooperative(group_count)?;
         }
-        Ok(BoundLaunch {
-            name: self.name.clone(),
-            code: self.code.clone(),
-            values: Values::copy(&state.values),
-            group_count,
-            group_size: state.group_size,
-            cooperative,
-        })
+        let grid = Grid { group_count, group_size: state.group_size, cooperative };
+        Ok(BoundLaunch::new(&self.launches, &state.values, grid))
     }
 
     fn check_cooperative(&self, group_count: [u32; 3]) -> Result<(), ze_result_t> {

@@ -5,12 +5,12 @@ use crate::event::{Counter, Event, Point};
 use crate::exec::Source;
 use crate::graph::Executable;
 use crate::kernel::BoundLaunch;
-use crate::properties::MAX_FILL_PATTERN;
+use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// How many waits a command holds without an allocation.
-const INLINE_WAITS: usize = 4;
+const INLINE_WAITS: usize = 3;
 
 /// What a command does.
 pub(crate) enum Op {
@@ -20,8 +20,8 @@ pub(crate) enum Op {
     Barrier,
     /// Copies memory that may overlap.
     Copy { target: *mut u8, source: *const u8, size: usize },
-    /// Repeats the first `length` bytes of a pattern.
-    Fill { target: *mut u8, size: usize, pattern: [u8; MAX_FILL_PATTERN], length: usize },
+    /// Repeats a pattern.
+    Fill { target: *mut u8, size: usize, pattern: Pattern },
     /// Runs a kernel.
     Launch(BoundLaunch),
     /// Resets an event.
@@ -32,6 +32,32 @@ pub(crate) enum Op {
     Begin(Arc<Executable>, u64),
     /// Calls a function of the host.
     Call { function: unsafe extern "C" fn(*mut c_void), data: *mut c_void },
+}
+
+/// The bytes of a fill's pattern: short ones, which are the usual, need no allocation.
+pub(crate) enum Pattern {
+    Short([u8; 16], u8),
+    Long(Box<[u8]>),
+}
+
+impl Pattern {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut short = [0; 16];
+        match short.get_mut(..bytes.len()) {
+            Some(start) => {
+                start.copy_from_slice(bytes);
+                Self::Short(short, bytes.len() as u8)
+            }
+            None => Self::Long(bytes.into()),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes, length) => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
 }
 
 // SAFETY: the pointers are the program's, which by the specification keeps what they point to accessible to the device,
@@ -47,8 +73,8 @@ impl Op {
             Self::Nothing | Self::Barrier => {}
             // SAFETY: the program promised that both ranges are accessible until the command has run.
             Self::Copy { target, source, size } => unsafe { std::ptr::copy(*source, *target, *size) },
-            // SAFETY: as for a copy; `length` is in 1..=MAX_FILL_PATTERN.
-            Self::Fill { target, size, pattern, length } => unsafe { fill(*target, *size, &pattern[..*length]) },
+            // SAFETY: as for a copy; no pattern is empty.
+            Self::Fill { target, size, pattern } => unsafe { fill(*target, *size, pattern.bytes()) },
             Self::Launch(launch) => launch.run(),
             Self::Reset(event) => event.reset(),
             Self::Begin(graph, replay) => graph.begin(*replay),
@@ -108,24 +134,18 @@ impl Wait {
     }
 }
 
-/// What a command waits for.
+/// What a command waits for: a few as a rule, which need no allocation.
 #[derive(Default)]
-pub(crate) struct Waits {
-    inline: [Option<Wait>; INLINE_WAITS],
-    more: Vec<Wait>,
-}
+pub(crate) struct Waits(SmallVec<[Wait; INLINE_WAITS]>);
 
 impl Waits {
     pub(crate) fn push(&mut self, wait: Wait) {
-        match self.inline.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(wait),
-            None => self.more.push(wait),
-        }
+        self.0.push(wait);
     }
 
     /// Gives the waits that are left open their slots, from `next` on.
     pub(crate) fn number(&mut self, next: &mut usize) {
-        for wait in self.inline.iter_mut().flatten().chain(&mut self.more) {
+        for wait in &mut self.0 {
             if let Wait::Late { slot, .. } = wait {
                 *slot = *next;
                 *next += 1;
@@ -135,12 +155,12 @@ impl Waits {
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.inline[0].is_none()
+        self.0.is_empty()
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Wait> {
-        self.inline.iter().flatten().chain(&self.more)
+        self.0.iter()
     }
 
     /// If something isn't there yet: what will bring it, as far as that is known.

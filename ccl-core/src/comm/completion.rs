@@ -41,7 +41,7 @@ impl Health {
     /// that are still repeated give up.
     pub fn check_ended(&self) -> Result<()> {
         self.check()?;
-        let Some(fault) = self.alarm.progress().fault else { return Ok(()) };
+        let Some(fault) = self.alarm.fault() else { return Ok(()) };
         if self.status.is_closed() && fault.fault == Fault::Aborted {
             return Err(gone());
         }

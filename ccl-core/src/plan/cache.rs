@@ -24,6 +24,8 @@ struct Entry<T> {
 pub struct PlanCache<T> {
     entries: Box<[Option<Entry<T>>]>,
     clock: u64,
+    /// Where the last one was found: often the next one is the same.
+    last: usize,
 }
 
 impl<T> Default for PlanCache<T> {
@@ -35,7 +37,7 @@ impl<T> Default for PlanCache<T> {
 impl<T> PlanCache<T> {
     /// An empty cache; all memory that it will ever use is allocated here.
     pub fn new() -> Self {
-        Self { entries: (0..CAPACITY).map(|_| None).collect(), clock: 0 }
+        Self { entries: (0..CAPACITY).map(|_| None).collect(), clock: 0, last: 0 }
     }
 
     /// The set in which `request` may be.
@@ -54,8 +56,12 @@ impl<T> PlanCache<T> {
     #[inline]
     pub fn get(&mut self, request: &Request) -> Option<&T> {
         self.clock += 1;
-        let start = Self::set(request);
-        let entry = self.entries[start..start + WAYS].iter_mut().flatten().find(|e| e.request == *request)?;
+        let is_it = |entry: &Option<Entry<T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);
+        if !is_it(&self.entries[self.last]) {
+            let start = Self::set(request);
+            self.last = start + self.entries[start..start + WAYS].iter().position(is_it)?;
+        }
+        let entry = self.entries[self.last].as_mut()?;
         entry.used = self.clock;
         Some(&entry.value)
     }

@@ -43,6 +43,12 @@ impl Alarm for HostWords {
         self.word(unsafe { &raw mut (*self.block()).abort }).store(1, Ordering::Release);
     }
 
+    fn fault(&self) -> Option<DeviceFault> {
+        // SAFETY: only the address of a field is computed.
+        let code = self.word(unsafe { &raw mut (*self.block()).fault });
+        if code.load(Ordering::Acquire) == 0 { None } else { self.progress().fault }
+    }
+
     fn progress(&self) -> Progress {
         let block = self.block();
         // SAFETY: only addresses of fields are computed.

@@ -63,16 +63,16 @@ fn serve(executor: &Executor) -> ! {
             continue;
         }
         if executor.pending.load(Ordering::SeqCst) == 0 && fresh.elapsed() > FRESH {
-            executor.sleep.store(LONG, Ordering::SeqCst);
+            executor.fall_asleep(LONG);
             executor.wake.wait(&mut state);
         } else {
-            executor.sleep.store(if tick > TICK { LONG } else { SHORT }, Ordering::SeqCst);
+            executor.fall_asleep(if tick > TICK { LONG } else { SHORT });
             executor.wake.wait_for(&mut state, tick);
             if !yielding {
                 tick = (tick * 2).min(SLOW_TICK);
             }
         }
-        executor.sleep.store(AWAKE, Ordering::SeqCst);
+        executor.wake_up();
         kicked = std::mem::take(&mut state.kicked);
     }
 }

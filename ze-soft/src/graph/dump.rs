@@ -40,15 +40,16 @@ fn label(index: usize, node: &Node, detailed: bool) -> String {
         text.push_str("\\n");
         let _ = text.write_fmt(line);
     };
-    match node.op {
+    match &node.op {
         Op::Copy { target, source, size } => {
             line(format_args!("to {target:p} from {source:p}, {size} bytes"));
         }
-        Op::Fill { target, size, length, .. } => {
+        Op::Fill { target, size, pattern } => {
+            let length = pattern.bytes().len();
             line(format_args!("{target:p}, {size} bytes, pattern of {length}"));
         }
         Op::Timestamp(target) => line(format_args!("to {target:p}")),
-        Op::Launch(ref launch) => {
+        Op::Launch(launch) => {
             let ([x, y, z], [width, height, depth]) = launch.grid();
             line(format_args!("{x} x {y} x {z} groups of {width} x {height} x {depth}"));
             launch.arguments(|index, bytes| match <[u8; 8]>::try_from(bytes).map(u64::from_ne_bytes) {

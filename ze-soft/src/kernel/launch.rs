@@ -2,6 +2,7 @@
 
 use super::Code;
 use crate::ext::{Native, zesoft_launch_t};
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -23,96 +24,133 @@ impl Chunk {
     }
 }
 
-/// Up to 256 bytes of values inside the launch itself, so that the usual launch allocates nothing.
-const INLINE: usize = 16;
-/// Up to so many pointers to arguments on the stack.
-const INLINE_ARGUMENTS: usize = 32;
+/// The values of a launch's arguments, and where each lies: a place that launches use one after the other.
+struct Values {
+    /// Only accessed through `start` and `pointers`, which stay valid wherever this moves.
+    memory: Vec<Chunk>,
+    start: *mut Chunk,
+    pointers: Box<[*const c_void]>,
+}
 
-#[expect(clippy::large_enum_variant, reason = "that the usual values lie inside is the point")]
-pub(super) enum Values {
-    Inline([Chunk; INLINE]),
-    Heap(Box<[Chunk]>),
+// SAFETY: the pointers are into memory that this owns.
+unsafe impl Send for Values {}
+// SAFETY: as above; nothing is written through a shared reference.
+unsafe impl Sync for Values {}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self { memory: Vec::new(), start: std::ptr::null_mut(), pointers: Box::default() }
+    }
 }
 
 impl Values {
-    pub(super) fn copy(values: &[Chunk]) -> Self {
-        let mut inline = [Chunk::default(); INLINE];
-        match inline.get_mut(..values.len()) {
-            Some(start) => {
-                start.copy_from_slice(values);
-                Self::Inline(inline)
-            }
-            None => Self::Heap(values.into()),
-        }
+    fn new(code: &Code, values: &[Chunk]) -> Self {
+        let mut memory = values.to_vec();
+        let start = memory.as_mut_ptr();
+        let place = |offset: usize| start.cast::<u8>().wrapping_add(offset).cast_const().cast();
+        let pointers = code.arguments().iter().map(|argument| place(argument.offset)).collect();
+        Self { memory, start, pointers }
     }
 
-    fn start(&self) -> *const u8 {
-        match self {
-            Self::Inline(chunks) => chunks.as_ptr().cast(),
-            Self::Heap(chunks) => chunks.as_ptr().cast(),
-        }
+    fn set(&mut self, values: &[Chunk]) {
+        assert_eq!(values.len(), self.memory.len(), "values of another kernel");
+        // SAFETY: as long as the memory, which nobody else accesses now.
+        unsafe { self.start.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+    }
+}
+
+/// What the launches of a kernel share, however long its program keeps it.
+pub(super) struct Launches {
+    pub(super) name: Arc<CStr>,
+    pub(super) code: Code,
+    /// Places for the values of launches to come: those of launches that are over.
+    spare: Mutex<Vec<Values>>,
+}
+
+impl Launches {
+    pub(super) fn new(name: Arc<CStr>, code: Code) -> Arc<Self> {
+        Arc::new(Self { name, code, spare: Mutex::new(Vec::new()) })
     }
 }
 
 /// One launch of a kernel.
 pub(crate) struct BoundLaunch {
-    pub(super) name: Arc<CStr>,
-    pub(super) code: Code,
-    pub(super) values: Values,
+    kernel: Arc<Launches>,
+    /// Empty only when they have gone back to the kernel's spare ones.
+    values: Values,
+    grid: Grid,
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy)]
+pub(super) struct Grid {
     pub(super) group_count: [u32; 3],
     pub(super) group_size: [u32; 3],
     pub(super) cooperative: bool,
 }
 
+impl Drop for BoundLaunch {
+    fn drop(&mut self) {
+        // Capacity for as many as were ever in flight: no allocation in a steady state.
+        self.kernel.spare.lock().push(std::mem::take(&mut self.values));
+    }
+}
+
 impl BoundLaunch {
+    /// A launch with a copy of these values.
+    pub(super) fn new(kernel: &Arc<Launches>, values: &[Chunk], grid: Grid) -> Self {
+        let values = match kernel.spare.lock().pop() {
+            Some(mut spare) => {
+                spare.set(values);
+                spare
+            }
+            None => Values::new(&kernel.code, values),
+        };
+        Self { kernel: kernel.clone(), values, grid }
+    }
+
+    fn start(&self) -> *const u8 {
+        self.values.start.cast_const().cast()
+    }
+
     /// The kernel's name.
     pub(crate) fn name(&self) -> Cow<'_, str> {
-        self.name.to_string_lossy()
+        self.kernel.name.to_string_lossy()
     }
 
     /// Its group counts and group size.
     pub(crate) fn grid(&self) -> ([u32; 3], [u32; 3]) {
-        (self.group_count, self.group_size)
+        (self.grid.group_count, self.grid.group_size)
     }
 
     /// Shows the number and the value of each argument; of local memory the value is its size.
     pub(crate) fn arguments(&self, mut show: impl FnMut(usize, &[u8])) {
-        for (index, argument) in self.code.arguments().iter().enumerate() {
+        for (index, argument) in self.kernel.code.arguments().iter().enumerate() {
             // SAFETY: the values were laid out as the arguments say.
-            show(index, unsafe { std::slice::from_raw_parts(self.values.start().add(argument.offset), argument.size) });
+            show(index, unsafe { std::slice::from_raw_parts(self.start().add(argument.offset), argument.size) });
         }
     }
 
     /// Executes the whole grid in this thread. A grid without groups is nothing to do.
     pub(crate) fn run(&self) {
-        if self.group_count.contains(&0) {
+        if self.grid.group_count.contains(&0) {
             return;
         }
-        let start = self.values.start();
-        let native = match &self.code {
+        let start = self.start();
+        let native = match &self.kernel.code {
             Code::Native(native) => native,
             // SAFETY: the values were laid out as this kernel says; what it reaches is the program's duty.
-            Code::Spirv(kernel) => return unsafe { kernel.run(start, self.group_count, self.group_size) },
+            Code::Spirv(kernel) => return unsafe { kernel.run(start, self.grid.group_count, self.grid.group_size) },
         };
-        let arguments = &native.arguments;
-        let pointer = |index: usize| start.wrapping_add(arguments[index].offset).cast::<c_void>();
-        if arguments.len() <= INLINE_ARGUMENTS {
-            let mut pointers = [std::ptr::null(); INLINE_ARGUMENTS];
-            for (index, to) in pointers.iter_mut().enumerate().take(arguments.len()) {
-                *to = pointer(index);
-            }
-            self.call(native, &pointers[..arguments.len()]);
-        } else {
-            self.call(native, &(0..arguments.len()).map(pointer).collect::<Vec<_>>());
-        }
+        self.call(native, &self.values.pointers);
     }
 
     fn call(&self, native: &Native, arguments: &[*const c_void]) {
         let launch = zesoft_launch_t {
             size: size_of::<zesoft_launch_t>() as u32,
-            cooperative: self.cooperative.into(),
-            group_count: self.group_count,
-            group_size: self.group_size,
+            cooperative: self.grid.cooperative.into(),
+            group_count: self.grid.group_count,
+            group_size: self.grid.group_size,
             arg_count: arguments.len() as u32,
             args: arguments.as_ptr(),
         };
