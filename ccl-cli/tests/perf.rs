@@ -92,6 +92,27 @@ fn json_for_programs() {
 }
 
 #[test]
+fn registered_buffers_go_directly() {
+    let output = run("perf all_reduce --ranks 3 -b 64K -e 1M -f 16 -d bf16,int64 -o sum,avg -n 3 -R 1 --algo direct");
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{table}{errors}");
+    assert!(table.contains("# Buffers: registered"), "{table}");
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 8, "{table}");
+    assert!(rows.iter().all(|row| row[8] == "0" && row[12] == "0" && row[15] == "direct"), "{table}");
+}
+
+#[test]
+fn every_type_and_reduction_in_one_run() {
+    let output = run("perf all_reduce --ranks 3 -b 1K -e 1K -d all -o all -n 2 -w 0");
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{table}{errors}");
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 60, "{table}");
+    assert!(rows.iter().all(|row| row[8] == "0" && row[12] == "0"), "{table}");
+}
+
+#[test]
 fn replays_beside_calls() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);

@@ -309,6 +309,9 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> Strin
         "Links: {way}; lines of {} bytes; {} bytes of staging memory a rank",
         root.granule, root.staging_bytes
     ));
+    if options.registered {
+        lines.push("Buffers: registered with the communicator".into());
+    }
     lines.push(format!("Plan of the largest size: {plan}"));
     let calls = match options.iterations {
         Some(calls) => format!("{calls} calls"),

@@ -3,7 +3,7 @@
 use super::data::Op;
 use super::sizes::{self, Step};
 use ccl_core::config::Config;
-use ccl_core::plan::{self, Agreed, Request};
+use ccl_core::plan::{self, Agreed, Registered, RegisteredRange, Request};
 use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order};
 use std::path::PathBuf;
@@ -208,9 +208,6 @@ impl Args {
         if self.graph == Some(0) {
             return Err("--graph 0: at least 1 replay must be timed".into());
         }
-        if self.register != 0 {
-            return Err("-R 1 is not there yet: buffers can't be registered".into());
-        }
         if let Some(path) = self.plot.as_ref().filter(|path| path.extension().is_none_or(|end| end != "svg")) {
             return Err(format!("--plot {}: it is drawn as SVG, so the name ends in .svg", path.display()));
         }
@@ -253,7 +250,7 @@ impl Args {
             let counts = sizes::counts(self.min, max, step, dtype.size() as u64)?;
             for &op in &self.ops.0 {
                 for count in [counts.first(), counts.last()].into_iter().flatten() {
-                    supported(ranks, *count, dtype, op, &config)?;
+                    supported(ranks, *count, dtype, op, self.register != 0, &config)?;
                 }
                 series.push(Series { dtype, op, counts: counts.clone() });
             }
@@ -279,7 +276,14 @@ impl Args {
 }
 
 /// Asks the library for a plan, so that what it can't do is refused before a process is started.
-fn supported(ranks: usize, count: u64, dtype: DataType, op: Op, config: &Config) -> Result<(), String> {
+fn supported(
+    ranks: usize,
+    count: u64,
+    dtype: DataType,
+    op: Op,
+    registered: bool,
+    config: &Config,
+) -> Result<(), String> {
     // What the ranks will agree on is not known yet: what is refused because of it, they refuse themselves.
     let agreed = Agreed {
         max_wires: config.max_wires,
@@ -288,7 +292,9 @@ fn supported(ranks: usize, count: u64, dtype: DataType, op: Op, config: &Config)
         ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles)
     };
     let op = op.of_rank(dtype, 0);
-    let request = Request { count, dtype, op, order: config.order, period: None, registered: None };
+    let place = |registration| RegisteredRange { registration, offset: 0 };
+    let registered = registered.then(|| Registered { send: place(0), recv: place(1) });
+    let request = Request { count, dtype, op, order: config.order, period: None, registered };
     plan::plan(&request, &agreed, config).map(drop).map_err(|error| error.to_string())
 }
 

@@ -4,9 +4,9 @@ use super::data::{self, Finding, POISON, Shape};
 use super::message::{Command, Job, Ready, Reply, Timing};
 use crate::crew::{Seat, member};
 use ccl_core::config::Config;
-use ccl_core::plan::{Plan, Request};
+use ccl_core::plan::{Plan, Registered, Request};
 use ccl_core::{Error, ReduceOp, Result};
-use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, Stream};
+use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, RegisteredBuffer, Stream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ struct Bench {
     meeting: Buffer<f32>,
     /// For checks: the inputs of each call, then the outputs, with guards. Words, for elements of up to 8 bytes.
     images: Vec<u64>,
+    /// The same places as all ranks know them, if they were registered.
+    registered: Option<[RegisteredBuffer<u8>; 2]>,
     comm: Communicator,
     corrupt: bool,
     /// Messages written so far. All ranks do the same, so it is alike on all.
@@ -86,11 +88,17 @@ impl Bench {
         let stream = comm.stream(0)?;
         let mut meeting = comm.alloc(1)?;
         meeting.write(&stream, &[0.0])?;
+        let (send, recv) = (comm.alloc(bytes)?, comm.alloc(bytes)?);
+        let registered = match job.registered {
+            true => Some([comm.register(&send)?, comm.register(&recv)?]),
+            false => None,
+        };
         Ok(Self {
             task: None,
             stream,
-            send: comm.alloc(bytes)?,
-            recv: comm.alloc(bytes)?,
+            send,
+            recv,
+            registered,
             meeting,
             images: Vec::new(),
             corrupt: job.corrupt && seat.rank + 1 == seat.ranks,
@@ -147,7 +155,12 @@ impl Bench {
     fn prepare(&mut self, dtype: &str, op: &str, count: u64, in_place: bool) -> Result<Reply> {
         let (dtype, op) =
             (dtype.parse().map_err(Error::InvalidArgument)?, op.parse::<data::Op>().map_err(Error::InvalidArgument)?);
-        let request = self.comm.request(count, dtype, op.of_rank(dtype, self.comm.rank()));
+        let mut request = self.comm.request(count, dtype, op.of_rank(dtype, self.comm.rank()));
+        if let Some([send, recv]) = &self.registered {
+            let source = if in_place { recv } else { send };
+            let both = source.range(GUARD).zip(recv.range(GUARD));
+            request.registered = both.map(|(send, recv)| Registered { send, recv });
+        }
         let count = usize::try_from(count).map_err(|_| Error::InvalidArgument(format!("{count} elements")))?;
         let shape = Shape { dtype, op, order: request.order, ranks: self.comm.world_size(), count };
         let plan = self.comm.plan(&request)?;

@@ -42,13 +42,13 @@ fn label(index: usize, node: &Node, detailed: bool) -> String {
     };
     match &node.op {
         Op::Copy { target, source, size } => {
-            line(format_args!("to {target:p} from {source:p}, {size} bytes"));
+            line(format_args!("to {:p} from {:p}, {size} bytes", *target, *source));
         }
         Op::Fill { target, size, pattern } => {
             let length = pattern.bytes().len();
-            line(format_args!("{target:p}, {size} bytes, pattern of {length}"));
+            line(format_args!("{:p}, {size} bytes, pattern of {length}", *target));
         }
-        Op::Timestamp(target) => line(format_args!("to {target:p}")),
+        Op::Timestamp(target) => line(format_args!("to {:p}", *target)),
         Op::Launch(launch) => {
             let ([x, y, z], [width, height, depth]) = launch.grid();
             line(format_args!("{x} x {y} x {z} groups of {width} x {height} x {depth}"));

@@ -40,8 +40,9 @@ pub(crate) struct Contestant {
 
 const BOTH: &[Type] = &Type::ALL;
 
-pub(crate) const CONTESTANTS: [Contestant; 9] = [
+pub(crate) const CONTESTANTS: [Contestant; 10] = [
     Contestant { group: Group::Ours, variant: "staged", title: "ours", role: Role::Ours, types: BOTH },
+    Contestant { group: Group::Ours, variant: "registered", title: "ours, registered", role: Role::Ours, types: BOTH },
     Contestant { group: Group::Impi, variant: "own", title: "Intel MPI", role: Role::Peer, types: BOTH },
     Contestant {
         group: Group::Impi,
