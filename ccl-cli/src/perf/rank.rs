@@ -74,7 +74,7 @@ struct Bench {
     /// For checks: the inputs of each call, then the outputs, with guards. Words, for elements of up to 8 bytes.
     images: Vec<u64>,
     /// The same places as all ranks know them, if they were registered.
-    registered: Option<[RegisteredBuffer<u8>; 2]>,
+    registered: Option<([RegisteredBuffer<u8>; 2], RegisteredBuffer<f32>)>,
     comm: Communicator,
     corrupt: bool,
     /// Messages written so far. All ranks do the same, so it is alike on all.
@@ -90,7 +90,7 @@ impl Bench {
         meeting.write(&stream, &[0.0])?;
         let (send, recv) = (comm.alloc(bytes)?, comm.alloc(bytes)?);
         let registered = match job.registered {
-            true => Some([comm.register(&send)?, comm.register(&recv)?]),
+            true => Some(([comm.register(&send)?, comm.register(&recv)?], comm.register(&meeting)?)),
             false => None,
         };
         Ok(Self {
@@ -156,7 +156,7 @@ impl Bench {
         let (dtype, op) =
             (dtype.parse().map_err(Error::InvalidArgument)?, op.parse::<data::Op>().map_err(Error::InvalidArgument)?);
         let mut request = self.comm.request(count, dtype, op.of_rank(dtype, self.comm.rank()));
-        if let Some([send, recv]) = &self.registered {
+        if let Some(([send, recv], _)) = &self.registered {
             let source = if in_place { recv } else { send };
             let both = source.range(GUARD).zip(recv.range(GUARD));
             request.registered = both.map(|(send, recv)| Registered { send, recv });
@@ -202,7 +202,12 @@ impl Bench {
 
     /// Returns when all ranks have called this, on all of them within a short time.
     fn meet(&mut self) -> Result<()> {
-        self.comm.all_reduce_in_place(&mut self.meeting, ReduceOp::Sum, &self.stream)?.wait()
+        let (comm, stream) = (&self.comm, &self.stream);
+        let met = match &self.registered {
+            Some((_, meeting)) => comm.all_reduce_registered((meeting, 0), (meeting, 0), 1, ReduceOp::Sum, stream),
+            None => comm.all_reduce_in_place(&mut self.meeting, ReduceOp::Sum, stream),
+        };
+        met?.wait()
     }
 
     fn time(&mut self, calls: u32, replayed: bool) -> Result<Timing> {
