@@ -20,6 +20,8 @@ use std::fmt;
 pub const MAX_STREAMS: usize = 8;
 /// Most coefficients of a row: `pre`, `post` and `comb` together.
 pub const MAX_MIXES: usize = (2 + MAX_STREAMS) * MAX_STREAMS;
+/// Most Sinkhorn iterations: far more than change a bit, and few enough to be done soon whoever asks for them.
+pub const MAX_ITERATIONS: u32 = 1000;
 /// Columns whose products are added to one another first: what one work-item loads of a row of `fn` at once.
 pub const GROUP: usize = 4;
 
@@ -137,8 +139,11 @@ impl Params {
         if self.hidden == 0 {
             return refuse("rows of 0 elements".into());
         }
-        if self.variant.has_pre() && self.sinkhorn_iterations == 0 {
-            return refuse("0 Sinkhorn iterations; the softmax is the first".into());
+        if self.variant.has_pre() && !(1..=MAX_ITERATIONS).contains(&self.sinkhorn_iterations) {
+            let iterations = self.sinkhorn_iterations;
+            return refuse(format!(
+                "{iterations} Sinkhorn iterations; the softmax is the first of 1 to {MAX_ITERATIONS}"
+            ));
         }
         for (name, value) in [
             ("rms_eps", Some(self.rms_eps)),
@@ -204,4 +209,29 @@ impl Params {
 /// The rank that owns block `block` of a row, among `n`: the chunk's owner in an all-reduce of period `hidden`.
 pub const fn block_owner(n: usize, block: usize) -> usize {
     crate::protocol::owner(n, block % n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_defined_is_refused_by_name() {
+        let good = Params::new(Variant::V4, DataType::Bfloat16, 3, 4096, 4);
+        assert_eq!(good.check(), Ok(()));
+        for (bad, word) in [
+            (Params { dtype: DataType::Int8, ..good }, "int8"),
+            (Params { streams: 3, ..good }, "3 streams"),
+            (Params { hidden: 0, ..good }, "rows of 0"),
+            (Params { sinkhorn_iterations: 0, ..good }, "0 Sinkhorn"),
+            (Params { sinkhorn_iterations: u32::MAX, ..good }, "Sinkhorn"),
+            (Params { rms_eps: f32::NAN, ..good }, "rms_eps"),
+            (Params { norm_eps: Some(-1.0), ..good }, "norm_eps"),
+            (Params { variant: Variant::Post, norm_eps: Some(1e-6), ..good }, "norm of y"),
+            (Params { rows: u64::MAX, ..good }, "rows"),
+        ] {
+            let text = bad.check().expect_err("not defined").to_string();
+            assert!(text.contains(word), "{text}, not: {word}");
+        }
+    }
 }
