@@ -149,7 +149,7 @@ impl<D: Device> Communicator<D> {
             calls: 0,
             // The host's deadline comes first and says more; this is for the case that the host is gone.
             spin_limit_ms: 2 * config.timeout.as_millis() as u64 + 2_000,
-            spins_before_yield: if n <= cores { 20_000 } else { 200 },
+            spins_before_yield: if n <= cores { 2_000 } else { 0 },
             spins_per_ms: 0,
             slot_tiles: agreed.slot_tiles,
             push_tiles: agreed.push_tiles,

@@ -108,7 +108,7 @@ pub fn pick(family: DeviceFamily, n: usize, bytes: u64) -> Pick {
 /// From so many bytes on, data and flag go apart where they may: below, a line is one cache line less.
 const fn bulk_from(family: DeviceFamily) -> u64 {
     match family {
-        DeviceFamily::Software => 960,
+        DeviceFamily::Software => 0,
         DeviceFamily::IntelPcie | DeviceFamily::IntelXelink | DeviceFamily::Cuda => 64 * KIB,
     }
 }
