@@ -259,3 +259,36 @@ fn long_messages() {
         }
     });
 }
+
+/// A message beyond 2^32 bytes, where an offset of 32 bits would begin anew. Needs 9 GB of memory.
+#[test]
+#[ignore = "9 GB of memory; .ci runs it"]
+fn beyond_four_gibibytes() {
+    process("beyond_four_gibibytes").limit(std::time::Duration::from_secs(600)).run(|_| {
+        const COUNT: usize = (1 << 32) + 1_000_003;
+        let element =
+            |rank: usize, i: usize| (i as u32 ^ (i >> 32) as u32).wrapping_mul(0x9E37_79B1 + 2 * rank as u32) >> 24;
+        for way in [Way::Bulk(Mode::Mesh), Way::Bulk(Mode::OneShot), Way::Direct] {
+            let config = Config { bulk_bytes: 256 << 10, ..config(way, true) };
+            local::ranks(2, &config, &StartState::default(), |comm| {
+                let (rank, stream) = (comm.rank(), comm.stream(0).unwrap());
+                let buffer = comm.alloc::<u8>(COUNT).unwrap();
+                let handle = comm.register(&buffer).unwrap();
+                // SAFETY: the software device's memory is the host's, and nothing else uses it now.
+                let memory = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr(), COUNT) };
+                for (i, byte) in memory.iter_mut().enumerate() {
+                    *byte = element(rank, i) as u8;
+                }
+                let place = handle.range(0).filter(|_| way == Way::Direct);
+                let registered = place.map(|place| Registered { send: place, recv: place });
+                let request = request(DataType::Uint8, ReduceOp::Sum, Order::Ring, COUNT as u64);
+                let request = Request { registered, ..request };
+                let address: *mut c_void = buffer.as_ptr().cast();
+                // SAFETY: the buffer holds the message and lives until the wait.
+                unsafe { comm.all_reduce_raw(&request, address, address, &stream, &[]).unwrap().wait().unwrap() };
+                let wrong = (0..COUNT).find(|&i| memory[i] != (element(0, i) + element(1, i)) as u8);
+                assert_eq!(wrong, None, "{}", comm.plan(&request).unwrap());
+            });
+        }
+    });
+}
