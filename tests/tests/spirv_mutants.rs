@@ -52,7 +52,8 @@ fn with_mutant(test: &str, mutant: &str, n: usize, algorithm: &str, transport: &
     let group = || {
         let group = spirv::group(test, n).limit(Duration::from_secs(120)).env("CCLX_TRANSPORT", transport);
         let group = group.env("CCLX_GRANULE", 16).env("CCLX_MAX_WIRES", 1).env("CCLX_TIMEOUT_MS", 10_000);
-        group.env("CCL_ALLREDUCE", algorithm)
+        // Small slots, so that the push algorithms take several rounds.
+        group.env("CCL_ALLREDUCE", algorithm).env("CCLX_PUSH_TILES", 4).env("CCLX_BULK_BYTES", 8192)
     };
     assert_eq!(group().run_with(count_wrong, watch), (0, 0), "without a mutant");
     group().env(spirv::IMAGE, mutant).run_with(count_wrong, watch)
@@ -122,8 +123,8 @@ fn push_wrong_order() {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn bulk_flag_before_data() {
-    let (wrong, _) = with_mutant("bulk_flag_before_data", "bulk-bulk_flag_first", 2, "mesh", "bulk");
-    assert!(wrong > 0, "not noticed");
+    let (wrong, refused) = with_mutant("bulk_flag_before_data", "bulk-bulk_flag_first", 2, "mesh", "bulk");
+    assert_eq!((wrong, refused), (0, 2), "the litmus test at init has to refuse bulk by itself");
 }
 
 #[test]
