@@ -25,15 +25,7 @@ report() {
 
 need_packages patchelf
 
-# Absolute paths are written into env, so a bed of a moved checkout is made again.
-if [[ ${1:-} != --refresh && -f $bed/env ]] && grep -qxF "LOADER_ROOT=$(printf %q "$root")" "$bed/env"; then
-    # shellcheck disable=SC1091
-    source "$bed/env"
-    report
-    exit 0
-fi
-
-rm -rf "$bed"
+leave_finished_bed "$bed" LOADER_ROOT "$root" "${1:-}"
 unpack_sid "$bed" libze1 libze-dev
 
 ld_so=$(sid_file "$bed" 'ld-linux*.so.*')
@@ -45,13 +37,7 @@ include=$(dirname "$(dirname "$(sid_file "$bed" ze_api.h)")")
 version=$(sid_version "$bed" libze1 | sed -E 's/^[0-9]+://; s/-.*//')
 dpkg --compare-versions "$version" ge "$minimum" || die "loader $version is older than $minimum"
 
-# Nothing may fall back on the system's older libraries, nor be missing.
-for library in "$libdir"/libze_*.so.1 "$libdir"/libstdc++.so.6; do
-    listed=$("$ld_so" --library-path "$libdir" --list "$library") || die "$library does not load: $listed"
-    if foreign=$(awk -v root="$root/" '/=>/ && index($3, root) != 1' <<<"$listed") && [[ -n $foreign ]]; then
-        die "$library needs what the bed lacks: $foreign"
-    fi
-done
+needs_only_the_bed "$bed" "$ld_so" "$libdir" "$libdir"/libze_*.so.1 "$libdir"/libstdc++.so.6
 
 {
     printf 'LOADER_ROOT=%q\n' "$root"
@@ -60,6 +46,4 @@ done
     printf 'LOADER_INCLUDE=%q\n' "$include"
     printf 'LOADER_VERSION=%q\n' "$version"
 } >"$bed/env"
-# shellcheck disable=SC1091
-source "$bed/env"
-report
+finish_bed "$bed"

@@ -27,15 +27,7 @@ report() {
 
 need_packages patchelf
 
-# Absolute paths are written into env, so a bed of a moved checkout is made again.
-if [[ ${1:-} != --refresh && -f $bed/env ]] && grep -qxF "NEO_ROOT=$(printf %q "$bed/root")" "$bed/env"; then
-    # shellcheck disable=SC1091
-    source "$bed/env"
-    report
-    exit 0
-fi
-
-rm -rf "$bed"
+leave_finished_bed "$bed" NEO_ROOT "$bed/root" "${1:-}"
 unpack_sid "$bed" libze1 libze-intel-gpu1 libigc2 libigdgmm12
 
 # at_least PACKAGE OLDEST: the version without epoch and Debian's revision, if it is new enough.
@@ -56,13 +48,7 @@ driver=$(sid_file "$bed" libze_intel_gpu.so.1)
 compiler=$(sid_file "$bed" 'libigc.so.[0-9]')
 sid_file "$bed" libze_validation_layer.so.1 >/dev/null
 
-# Nothing may fall back on the system's older libraries, nor be missing.
-for library in "$libdir"/libze_*.so.1 "$driver" "$compiler" "$libdir"/libstdc++.so.6; do
-    listed=$("$ld_so" --library-path "$libdir" --list "$library") || die "$library does not load: $listed"
-    if foreign=$(awk -v root="$bed/root/" '/=>/ && index($3, root) != 1' <<<"$listed") && [[ -n $foreign ]]; then
-        die "$library needs what the bed lacks: $foreign"
-    fi
-done
+needs_only_the_bed "$bed" "$ld_so" "$libdir" "$libdir"/libze_*.so.1 "$driver" "$compiler" "$libdir"/libstdc++.so.6
 
 {
     printf 'NEO_ROOT=%q\n' "$bed/root"
@@ -73,6 +59,4 @@ done
     printf 'NEO_IGC_VERSION=%q\n' "$igc_version"
     printf 'NEO_LOADER_VERSION=%q\n' "$loader_version"
 } >"$bed/env"
-# shellcheck disable=SC1091
-source "$bed/env"
-report
+finish_bed "$bed"

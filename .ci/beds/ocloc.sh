@@ -22,15 +22,7 @@ report() {
     sed 's/^/  /' "$bed/VERSIONS" >&2
 }
 
-# Absolute paths are written into the bed, so that of a moved checkout is made again.
-if [[ ${1:-} != --refresh && -f $bed/env ]] && grep -qxF "OCLOC=$(printf %q "$program")" "$bed/env"; then
-    # shellcheck disable=SC1091
-    source "$bed/env"
-    report
-    exit 0
-fi
-
-rm -rf "$bed"
+leave_finished_bed "$bed" OCLOC "$program" "${1:-}"
 unpack_sid "$bed" intel-ocloc libigc2 libigdfcl2
 ld_so=$(sid_file "$bed" 'ld-linux*.so.*')
 binary=$(sid_file "$bed" 'ocloc-[0-9]*')
@@ -48,6 +40,4 @@ chmod +x "$program"
     printf 'OCLOC_VERSION=%q\n' "$(sid_version "$bed" intel-ocloc)"
     printf 'IGC_VERSION=%q\n' "$(sid_version "$bed" libigc2)"
 } >"$bed/env"
-# shellcheck disable=SC1091
-source "$bed/env"
-report
+finish_bed "$bed"

@@ -2,6 +2,40 @@
 # Packages of Debian's unstable suite, unpacked into a folder. Source it after lib.sh; the system's own packages and
 # its apt configuration stay as they are.
 
+# leave_finished_bed BED NAME VALUE [--refresh]: reports a finished bed and ends the script, unless a refresh is asked for.
+# Absolute paths are written into a bed's env, NAME=VALUE among them, so that of a moved checkout is made again. `report`
+# is the script's.
+leave_finished_bed() {
+    local bed=$1 line
+    line=$2=$(printf %q "$3")
+    if [[ ${4:-} != --refresh && -f $bed/env ]] && grep -qxF "$line" "$bed/env"; then
+        # shellcheck disable=SC1091
+        source "$bed/env"
+        report
+        exit 0
+    fi
+    rm -rf "$bed"
+}
+
+# finish_bed BED: what a script does when its env is written.
+finish_bed() {
+    # shellcheck disable=SC1091
+    source "$1/env"
+    report
+}
+
+# needs_only_the_bed BED LINKER LIBRARIES FILE...: nothing may fall back on the system's older libraries, nor be missing.
+needs_only_the_bed() {
+    local bed=$1 linker=$2 libraries=$3 library listed foreign
+    shift 3
+    for library in "$@"; do
+        listed=$("$linker" --library-path "$libraries" --list "$library") || die "$library does not load: $listed"
+        if foreign=$(awk -v root="$bed/root/" '/=>/ && index($3, root) != 1' <<<"$listed") && [[ -n $foreign ]]; then
+            die "$library needs what the bed lacks: $foreign"
+        fi
+    done
+}
+
 # The mirror from which this system takes its own release serves the unstable suite as well.
 sid_mirror() {
     local codename
