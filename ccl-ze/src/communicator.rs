@@ -351,10 +351,12 @@ impl Communicator {
         stream: &Stream,
         options: CallOptions<'_>,
     ) -> Result<Completion> {
+        let io = Io { send, recv };
         if self.config.check != Check::Off {
+            // A communicator that has failed says so, without another look at anything.
+            self.core.check(request, io)?;
             check::buffers(&self.gpu, request, send, recv)?;
         }
-        let io = Io { send, recv };
         let submit = |after: &[ze_event_handle_t]| {
             let edges = Edges { after, signal: options.signal };
             // SAFETY: passed on to the caller.
