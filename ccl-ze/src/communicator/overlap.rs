@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 const COUNT: usize = 3000;
 
+/// Communicators of the same devices are made one after the other: the calls by which they test their lines would take
+/// turns on the devices in different orders.
+static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
 /// What a rank's two calls met, and what they left in their buffers.
 struct Met {
     outcomes: [Result<()>; 2],
@@ -29,6 +33,7 @@ fn read(comm: &Communicator, buffer: &Buffer<f32>) -> Vec<f32> {
 /// Two calls of each of two ranks. Rank 0 issues both on two queues before rank 1 comes, so that the first can't
 /// finish before the second is issued; with `broken` the second does not wait for it.
 fn two_calls(broken: bool, hooks: u32) -> [Met; 2] {
+    let _turn = ONE_AT_A_TIME.lock();
     let meshes = bootstrap::local(2).unwrap();
     let issued = Barrier::new(2);
     // What is broken ends by the deadline; what is not must not, on a busy machine either.
