@@ -8,7 +8,7 @@ repo=$(cd "$here/.." && pwd)
 # shellcheck source=lib.sh
 source "$here/lib.sh"
 
-limit=2800
+limit=3000
 calls=50
 
 need_packages valgrind python3
