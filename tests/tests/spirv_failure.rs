@@ -4,7 +4,7 @@
 
 use ccl_core::comm::StartState;
 use ccl_core::{Error, ReduceOp};
-use ccl_tests::failure::{check_poisoned, die, failing_call};
+use ccl_tests::failure::{check_poisoned, check_sticky, die, failing_call};
 use ccl_tests::group::Ended;
 use ccl_tests::{Group, Rank, spirv};
 use ccl_ze::{Buffer, Communicator, Stream};
@@ -144,7 +144,9 @@ fn a_peer_that_makes_another_call() {
         assert!(matches!(error, Error::InvalidUsage(_)), "{error:?}");
         let named = format!("ranks disagree on call #2: rank 1 made it with {} float32 sum", count(rank.n) - 1);
         assert!(error.to_string().contains(&named), "{error}");
-        check_poisoned(&comm, &mut buffer, &stream, &error);
+        // The odd rank's own output is an element shorter than its buffer.
+        let check = if rank.rank == ABSENT { check_sticky } else { check_poisoned };
+        check(&comm, &mut buffer, &stream, &error);
     };
     group("a_peer_that_makes_another_call", 3).env("CCLX_CHECK", "global").run(body);
 }
