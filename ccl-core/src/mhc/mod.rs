@@ -1,10 +1,10 @@
 //! Manifold-constrained hyper-connections (mHC): the operation that an all-reduce can carry to its end.
 //!
 //! A row (token) of the residual X is `streams` vectors of `hidden` elements. One *boundary* does
-//! - post: X'[o] = post[o] x + sum over i of comb[i, o] X[i], with x the reduced output of the sublayer that ends;
-//! - pre: from X' the coefficients of the next sublayer (`pre`, `post`, `comb`) and its input y = sum of pre[i] X'[i].
+//! - post: `X'[o] = post[o] x + sum over i of comb[i, o] X[i]`, with x the reduced output of the sublayer that ends;
+//! - pre: from X' the coefficients of the next sublayer (`pre`, `post`, `comb`) and its input `y = sum of pre[i] X'[i]`.
 //!
-//! docs/numerics.md has the formula, the rounding points and the order of every sum. [`reference`] is that order in
+//! docs/numerics.md has the formula, the rounding points and the order of every sum. [`mod@reference`] is that order in
 //! Rust, which kernels are held to by bits; [`float64`] is the formula in double precision, for tolerances.
 
 pub mod element;

@@ -19,11 +19,11 @@ pub struct Inputs<'a, T> {
     pub previous_pre: &'a [f32],
     /// [mixes, streams, hidden].
     pub weights: &'a [f32],
-    /// [3], or [1] of [`Variant::Head`].
+    /// Three, or one of [`Variant::Head`].
     pub scale: &'a [f32],
-    /// [mixes].
+    /// `[mixes]`.
     pub base: &'a [f32],
-    /// [hidden], if y is normed.
+    /// `[hidden]`, if y is normed.
     pub norm_weight: &'a [T],
 }
 
@@ -91,7 +91,7 @@ pub fn boundary<T: Element>(params: &Params, n: usize, inputs: &Inputs<'_, T>) -
     out
 }
 
-/// X' of one row: post[o] x, then the streams by fused multiply-add in ascending order, rounded once.
+/// X' of one row: `post[o] x`, then the streams by fused multiply-add in ascending order, rounded once.
 pub fn post<T: Element>(d: usize, x: &[T], residual: &[T], post: &[f32], comb: &[f32]) -> Vec<T> {
     let hc = post.len();
     let mut out = Vec::with_capacity(hc * d);
@@ -158,11 +158,11 @@ pub fn mixes<T: Element>(params: &Params, n: usize, residual: &[T], weights: &[f
 
 /// The coefficients of one row.
 pub struct Coefficients {
-    /// [streams].
+    /// One for each stream.
     pub pre: [f32; super::MAX_STREAMS],
-    /// [streams].
+    /// One for each stream.
     pub post: [f32; super::MAX_STREAMS],
-    /// [streams (in), streams (out)].
+    /// Streams (in) by streams (out).
     pub comb: [f32; super::MAX_STREAMS * super::MAX_STREAMS],
 }
 
