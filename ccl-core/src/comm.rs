@@ -243,9 +243,14 @@ impl<D: Device> Communicator<D> {
 
     /// The plan of a call, if it is one: refuses what [`Self::all_reduce`] refuses before it looks at the stream.
     pub fn check(&self, request: &Request, io: Io) -> Result<Plan> {
-        self.shared.health.check()?;
-        check_buffers(request, io)?;
+        self.check_call(request, io)?;
         self.plan(request)
+    }
+
+    /// What every call is refused for first: a communicator that has failed, and buffers that no call can have.
+    pub fn check_call(&self, request: &Request, io: Io) -> Result<()> {
+        self.shared.health.check()?;
+        check_buffers(request, io)
     }
 
     /// Appends an all-reduce to `stream` and returns. It runs in the stream's order and that of `edges`.
@@ -262,9 +267,8 @@ impl<D: Device> Communicator<D> {
         stream: &<D::Endpoint as Endpoint>::Stream,
         edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
     ) -> Result<Completion<D>> {
+        self.check_call(request, io)?;
         let shared = &*self.shared;
-        shared.health.check()?;
-        check_buffers(request, io)?;
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
         let executable = match issue.plans.get(request) {

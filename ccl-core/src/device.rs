@@ -187,8 +187,4 @@ pub trait Completion {
     fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool>;
     /// Waits at most `limit`; false if it has not finished by then.
     fn wait_for(&self, limit: std::time::Duration) -> Result<bool>;
-    /// Whether the call was only recorded: it runs with each replay of the recording, and not before.
-    fn is_recorded(&self) -> bool {
-        false
-    }
 }

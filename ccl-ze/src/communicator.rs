@@ -354,7 +354,7 @@ impl Communicator {
         let io = Io { send, recv };
         if self.config.check != Check::Off {
             // A communicator that has failed says so, without another look at anything.
-            self.core.check(request, io)?;
+            self.core.check_call(request, io)?;
             check::buffers(&self.gpu, request, send, recv)?;
         }
         let submit = |after: &[ze_event_handle_t]| {

@@ -184,6 +184,24 @@ impl Plan {
     }
 }
 
+/// What the line for people says of any plan: the call, the ranks, and rows where there are several.
+fn describe_call(
+    f: &mut fmt::Formatter<'_>,
+    n: usize,
+    (dtype, op, order): (DataType, ReduceOp, Order),
+    geometry: &Geometry,
+) -> fmt::Result {
+    write!(f, "{dtype} {op} order={order} n={n} count={}", geometry.count())?;
+    if geometry.period() < geometry.count() {
+        write!(f, " period={}", geometry.period())?;
+    }
+    Ok(())
+}
+
+const fn plural(number: u32) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

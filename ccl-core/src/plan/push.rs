@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::geometry::Geometry;
 use super::ring::Segment;
-use super::{Agreed, Request};
+use super::{Agreed, Request, describe_call, plural};
 use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, Layout, LineForm, MAX_WIRES, Region, generation, owner};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
@@ -395,11 +395,8 @@ const fn segments(mode: Mode, n: usize) -> u32 {
 impl fmt::Display for PushPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PushPlan { n, dtype, op, order, geometry, mode, transport, wires, rounds, .. } = self;
-        write!(f, "{mode} {dtype} {op} order={order} n={n} count={}", geometry.count())?;
-        if geometry.period() < geometry.count() {
-            write!(f, " period={}", geometry.period())?;
-        }
-        let plural = |number: u32| if number == 1 { "" } else { "s" };
+        write!(f, "{mode} ")?;
+        describe_call(f, *n, (*dtype, *op, *order), geometry)?;
         write!(f, ": {wires} wire{}", plural(*wires))?;
         match (mode, transport) {
             (Mode::Direct, _) => {}

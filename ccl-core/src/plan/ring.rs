@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::geometry::Geometry;
-use super::{Agreed, Request};
+use super::{Agreed, Request, describe_call, plural};
 use crate::protocol::{LineForm, MAX_WIRES, STAGING_HEAD_BYTES, ring_bytes, sent_chunk, slots};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
@@ -196,11 +196,8 @@ impl RingPlan {
 impl fmt::Display for RingPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RingPlan { n, dtype, op, order, geometry, form, wires, tiles, rounds, .. } = self;
-        write!(f, "ring {dtype} {op} order={order} n={n} count={}", geometry.count())?;
-        if geometry.period() < geometry.count() {
-            write!(f, " period={}", geometry.period())?;
-        }
-        let plural = |number: u32| if number == 1 { "" } else { "s" };
+        f.write_str("ring ")?;
+        describe_call(f, *n, (*dtype, *op, *order), geometry)?;
         write!(f, ": {wires} wire{} of {tiles} tile{}", plural(*wires), plural(*tiles))?;
         write!(f, ", {}-byte lines, {rounds} round{}", form.granule(), plural(*rounds))
     }

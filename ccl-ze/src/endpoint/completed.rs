@@ -47,8 +47,4 @@ impl device::Completion for Completed {
     fn wait_for(&self, limit: Duration) -> Result<bool> {
         self.issued()?.wait_for(limit)
     }
-
-    fn is_recorded(&self) -> bool {
-        matches!(self, Completed::Recorded(..))
-    }
 }

@@ -6,6 +6,7 @@
 
 use super::wait::{GaveUp, Waiter};
 use crate::hooks;
+use ccl_core::plan::push::PushPlan;
 use ccl_core::protocol::{
     CommState, FAILED_FILL, FLAG_STRIDE, Fault, HostBlock, Layout, LineForm, STAGING_HEAD_BYTES, Shape, StagingHead,
     tag, tag_span,
@@ -31,6 +32,32 @@ pub(super) struct Frame {
     /// Where the result goes; filled if there is none.
     pub(super) output: *mut u8,
     pub(super) output_bytes: usize,
+}
+
+impl Frame {
+    /// The frame of a push plan, whose ranks all know one another's staging memory, `peers`.
+    pub(super) fn of_push(
+        plan: &PushPlan,
+        (state, host): (*mut CommState, *mut HostBlock),
+        (peers, rank): (&[*mut u8], usize),
+        shape: Shape,
+        output: *mut u8,
+    ) -> Frame {
+        let n = plan.n;
+        Frame {
+            state,
+            host,
+            inbox: peers[rank],
+            outbox: peers[(rank + 1) % n],
+            rank,
+            n,
+            wires: plan.wires as usize,
+            rounds: plan.rounds,
+            shape,
+            output,
+            output_bytes: plan.geometry.count() as usize * plan.geometry.elem(),
+        }
+    }
 }
 
 /// Where everything lies in the communicator's staging memory.

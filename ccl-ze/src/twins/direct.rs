@@ -57,20 +57,10 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, wires: u32, fold: &Fol
     let (mode, transport) = (Mode::Direct, Transport::Bulk);
     let plan = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part: 0, rounds: 1, layout };
     let size = geometry.elem();
-    let frame = Frame {
-        state: args.state,
-        host: args.host,
-        inbox: peers[rank],
-        outbox: peers[(rank + 1) % n],
-        rank,
-        n,
-        wires: wires as usize,
-        rounds: 1,
-        // Ranks whose buffers are at different distances would take each other's wrong elements.
-        shape: Shape::new(args.count, args.period, args.factor ^ (input as u64) << 20 ^ output as u64, args.kind, 1),
-        output: args.recv,
-        output_bytes: args.count as usize * size,
-    };
+    // Ranks whose buffers are at different distances would take each other's wrong elements.
+    let distances = (input as u64) << 20 ^ output as u64;
+    let shape = Shape::new(args.count, args.period, args.factor ^ distances, args.kind, 1);
+    let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
     let body = |call: &Call<'_>| {
         let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size };
         let tag = call.tag(0);

@@ -64,19 +64,8 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, transport: Transport, 
     let (part, rounds) = (args.part, args.rounds);
     let plan = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part, rounds, layout };
     let size = geometry.elem();
-    let frame = Frame {
-        state: args.state,
-        host: args.host,
-        inbox: peers[rank],
-        outbox: peers[(rank + 1) % n],
-        rank,
-        n,
-        wires: wires as usize,
-        rounds,
-        shape: Shape::new(args.count, args.period, args.factor, args.kind, rounds),
-        output: args.recv,
-        output_bytes: args.count as usize * size,
-    };
+    let shape = Shape::new(args.count, args.period, args.factor, args.kind, rounds);
+    let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
     let body = |call: &Call<'_>| {
         let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size };
         // SAFETY: by this function's contract.
