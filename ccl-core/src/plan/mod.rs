@@ -7,10 +7,12 @@ pub mod cache;
 pub mod cost;
 pub mod fabric;
 pub mod geometry;
+pub mod mhc;
 pub mod push;
 pub mod ring;
 pub mod select;
 pub mod verify;
+pub mod verify_mhc;
 pub mod verify_push;
 
 use std::fmt;

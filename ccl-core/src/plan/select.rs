@@ -132,6 +132,11 @@ const fn wires_by_bytes(family: DeviceFamily) -> &'static [(u64, u32)] {
     }
 }
 
+/// Wires for a message of so many bytes, as far as device and slots allow.
+pub(super) fn wires_for(family: DeviceFamily, bytes: u64) -> u32 {
+    wires_by_bytes(family).iter().rev().find(|(from, _)| bytes >= *from).map_or(1, |(_, wires)| *wires)
+}
+
 /// What was selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
@@ -243,11 +248,7 @@ impl Context<'_> {
 
     /// Wires for the message: by its bytes, no more than run at once, than there is room for, or than have a block to carry.
     fn wires(&self, room: u32) -> u32 {
-        let wanted = wires_by_bytes(self.agreed.family)
-            .iter()
-            .rev()
-            .find(|(from, _)| self.bytes >= *from)
-            .map_or(1, |(_, wires)| *wires);
+        let wanted = wires_for(self.agreed.family, self.bytes);
         // Chunk 0 has the most blocks: each row deals from it.
         let useful = self.geometry.blocks_in_chunk(0).clamp(1, MAX_WIRES as u64) as u32;
         wanted.min(self.agreed.max_wires).min(self.config.max_wires).min(room).min(useful)

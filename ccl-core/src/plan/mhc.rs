@@ -1,0 +1,349 @@
+//! An all-reduce that an mHC boundary follows in the same launch.
+//!
+//! Unfused is no plan of its own: an all-reduce with rows of `hidden` elements, then a boundary. All designs have its
+//! bits, since ownership, the order of the reduction and that of the sums are the same.
+//!
+//! [`Fused::Owner`] (design C) is a mesh whose owners do the boundary's work on their columns: a round is a few whole
+//! rows; see docs/protocol.md, "mHC by owners".
+
+use std::fmt;
+
+use super::geometry::Geometry;
+use super::push::{Mode, PushPlan, Transport};
+use super::select::{self, Choice};
+use super::{Agreed, Request, plural};
+use crate::config::{Algorithm, Config, TransportChoice};
+use crate::device::DeviceFamily;
+use crate::mhc::{Params, Variant};
+use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, MAX_RANKS, MAX_WIRES, Region, Shape, fingerprint_of};
+use crate::{Error, Order, ReduceOp, Result};
+
+/// How reduction and boundary share one launch. The discriminants are the kernels' argument `design`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum Fused {
+    /// Design A: every rank does the whole boundary after the reduction.
+    Whole = 1,
+    /// Design B, of [`Variant::V41`] only: y first, which needs no sums, and the sums after it.
+    Delayed = 2,
+    /// Design C: each owner does its columns, and what it adds up over them goes with the result.
+    Owner = 3,
+}
+
+impl Fused {
+    /// All of them.
+    pub const ALL: [Fused; 3] = [Fused::Whole, Fused::Delayed, Fused::Owner];
+
+    /// The design with this number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|design| *design as u32 == number)
+    }
+}
+
+impl fmt::Display for Fused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Fused::Whole => "a",
+            Fused::Delayed => "b",
+            Fused::Owner => "c",
+        })
+    }
+}
+
+/// Most rows of a round: what a device keeps sums of at once.
+pub const MOST_ROUND_ROWS: u32 = 64;
+
+/// Words that travel for a row: its mixes and the sum of squares.
+pub const fn row_sums(params: &Params) -> usize {
+    match params.variant {
+        Variant::Post => 0,
+        _ => params.mixes() + 1,
+    }
+}
+
+/// An all-reduce of `rows` rows of `hidden` elements, and the boundary after it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MhcPlan {
+    /// The boundary.
+    pub params: Params,
+    /// Who does what of it.
+    pub design: Fused,
+    /// [`Fused::Owner`]: a mesh of `round_rows` rows, on one wire less than a slot has parts. Else the all-reduce itself.
+    pub reduce: PushPlan,
+    /// [`Fused::Owner`]: rows of all rounds but the last, which may have fewer. Else all rows.
+    pub round_rows: u32,
+}
+
+/// Steps of a round of [`Fused::Owner`], in order. The discriminants are the steps that a failure is told with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum MhcPhase {
+    /// Stores own input of the peer's columns into its [`Region::Input`].
+    Send,
+    /// Waits for all peers' parts of the own columns, reduces them and stores the result into every peer's
+    /// [`Region::Result`]; post and sums of the own columns. Each wire counts itself then, data or not.
+    Reduce,
+    /// By the wire that counts itself last: stores the own columns' sums into every peer's [`Region::Result`], as one
+    /// more wire.
+    Sums,
+    /// Waits for the peer's result; post of its columns.
+    Gather,
+    /// Waits for all ranks' sums, adds them in rank order: coefficients, and y of the wire's columns.
+    Finish,
+}
+
+/// One thing that one wire of one rank does in [`Fused::Owner`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MhcStep {
+    /// Round of the call.
+    pub round: u32,
+    /// Phase of the round.
+    pub phase: MhcPhase,
+    /// Wire; in [`MhcPhase::Sums`] any.
+    pub wire: u32,
+    /// The rank at the other end, or the own one where it is about all.
+    pub peer: usize,
+    /// Words of the message: of each, in [`MhcPhase::Reduce`] and [`MhcPhase::Finish`].
+    pub words: u32,
+}
+
+impl MhcPlan {
+    /// The plan of a design. Refuses by name what it can't be.
+    pub fn new(params: &Params, design: Fused, order: Order, agreed: &Agreed, config: &Config) -> Result<Self> {
+        params.check()?;
+        let refuse = |why: &str| {
+            let Params { variant, dtype, .. } = params;
+            Err(Error::NotImplemented(format!(
+                "mHC {variant} of {dtype} by design {design} on {} ranks: {why}",
+                agreed.n
+            )))
+        };
+        if agreed.n < 2 || agreed.n > MAX_RANKS || params.rows == 0 {
+            return refuse("it takes at least 2 ranks and a row");
+        }
+        if !params.variant.has_post() {
+            return refuse("the variant has no reduced input");
+        }
+        if design == Fused::Delayed && params.variant != Variant::V41 {
+            return refuse("y needs the sums, which this design computes after it");
+        }
+        let request = Request {
+            count: params.rows * params.hidden,
+            dtype: params.dtype,
+            op: ReduceOp::Sum,
+            order,
+            period: Some(params.hidden),
+            registered: None,
+        };
+        if design == Fused::Owner {
+            Self::by_owners(params, &request, agreed, config)
+        } else {
+            Self::whole(params, design, &request, agreed, config)
+        }
+    }
+
+    fn whole(params: &Params, design: Fused, request: &Request, agreed: &Agreed, config: &Config) -> Result<Self> {
+        let geometry = Geometry::new(agreed.n, request.count, request.period, request.dtype.size())?;
+        // What a fused kernel follows is a push algorithm; where the table says ring, a mesh.
+        let choice = match select::select(request, &geometry, agreed, config)? {
+            Choice::Ring { .. } => {
+                let mesh = Config { allreduce: Algorithm::Mesh, ..config.clone() };
+                select::select(request, &geometry, agreed, &mesh)?
+            }
+            push => push,
+        };
+        let Choice::Push { mode, transport, wires } = choice else {
+            return Err(Error::NotImplemented(format!("mHC by design {design} after {choice:?}")));
+        };
+        let reduce = PushPlan::new(request, agreed, mode, transport, wires)?;
+        Ok(Self { params: *params, design, reduce, round_rows: u32::try_from(params.rows).unwrap_or(u32::MAX) })
+            .and_then(|plan| plan.within(agreed))
+    }
+
+    fn by_owners(params: &Params, request: &Request, agreed: &Agreed, config: &Config) -> Result<Self> {
+        let Agreed { n, form, push_tiles, bulk_bytes, family, .. } = *agreed;
+        let bulk = bulk_bytes > 0 && config.transport != TransportChoice::Lines;
+        let lines = push_tiles > 0 && config.transport != TransportChoice::Bulk;
+        let refuse = |why: String| Err(Error::NotImplemented(format!("mHC by design c on {n} ranks: {why}")));
+        // On a GPU a line is one trip less, and rows are short.
+        let transport = match (bulk, lines) {
+            (true, false) => Transport::Bulk,
+            (true, true) if family == DeviceFamily::Software => Transport::Bulk,
+            (_, true) => Transport::Lines(form),
+            (false, false) => return refuse("not every rank can push to every other".into()),
+        };
+        let elem = params.dtype.size();
+        let row = Geometry::new(n, params.hidden, Some(params.hidden), elem)?;
+        let row_bytes = params.hidden * elem as u64;
+        // One thread plays all wires of the software device.
+        let wanted = if family == DeviceFamily::Software { 1 } else { select::wires_for(family, row_bytes) };
+        let most = agreed.max_wires.min(config.max_wires).min(MAX_WIRES as u32 - 1).max(1);
+        let mut wires = wanted.min(most).min(row.blocks_in_chunk(0).max(1) as u32);
+        let layout = agreed.layout();
+        loop {
+            // Sums go as one more wire.
+            let part = match transport {
+                Transport::Bulk => bulk_bytes / (wires + 1) / BLOCK_BYTES as u32 * BLOCK_BYTES as u32,
+                Transport::Lines(form) => push_tiles * form.lines_per_tile() as u32 / (wires + 1),
+            };
+            let capacity = words_of(transport, part);
+            let fits = |rows: u64| {
+                let blocks = (rows * row.blocks_in_chunk(0)).div_ceil(u64::from(wires));
+                blocks * BLOCK_WORDS as u64 <= capacity && rows * row_sums(params) as u64 <= capacity
+            };
+            let most = u64::from(MOST_ROUND_ROWS).min(params.rows);
+            match (1..=most).rev().find(|rows| fits(*rows)) {
+                Some(rows) => {
+                    let rounds = u32::try_from(params.rows.div_ceil(rows))
+                        .map_err(|_| Error::NotImplemented(format!("mHC of {} rows", params.rows)))?;
+                    let geometry = Geometry::new(n, rows * params.hidden, Some(params.hidden), elem)?;
+                    let Request { dtype, op, order, .. } = *request;
+                    let reduce = PushPlan {
+                        n,
+                        dtype,
+                        op,
+                        order,
+                        geometry,
+                        mode: Mode::Mesh,
+                        transport,
+                        wires,
+                        part,
+                        rounds,
+                        layout,
+                    };
+                    let plan = Self { params: *params, design: Fused::Owner, reduce, round_rows: rows as u32 };
+                    return plan.within(agreed);
+                }
+                // Fewer wires leave each a larger part.
+                None if wires > 1 => wires /= 2,
+                None => {
+                    let variable = if transport == Transport::Bulk { "CCLX_BULK_BYTES" } else { "CCLX_PUSH_TILES" };
+                    return refuse(format!("a slot has no room for a row of {}; raise {variable}", params.hidden));
+                }
+            }
+        }
+    }
+
+    fn within(self, agreed: &Agreed) -> Result<Self> {
+        let (rounds, limit) = (self.reduce.rounds, agreed.tag_limit);
+        if rounds > limit {
+            return Err(Error::NotImplemented(format!(
+                "mHC in {rounds} rounds, more than the {limit} tags that there are"
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Rounds of the call.
+    pub const fn rounds(&self) -> u32 {
+        self.reduce.rounds
+    }
+
+    /// What the call is, as the device tells it. Everything that must be alike on all ranks is in the fingerprint.
+    pub fn shape(&self, kind: u32) -> Shape {
+        Shape::new(self.params.rows * self.params.hidden, self.params.hidden, self.factor(), kind, self.reduce.rounds)
+    }
+
+    /// What stands where other calls have a factor: the design above all parameters.
+    pub fn factor(&self) -> u64 {
+        let words = self.params.key().into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]);
+        u64::from(self.design as u32) << 32 | u64::from(words.fold(0, fingerprint_of))
+    }
+
+    /// [`Fused::Owner`]: the rows of `round`: the first, and how many.
+    pub fn rows(&self, round: u32) -> (u64, u32) {
+        let first = u64::from(round) * u64::from(self.round_rows);
+        (first, (self.params.rows - first).min(u64::from(self.round_rows)) as u32)
+    }
+
+    /// [`Fused::Owner`]: ownership of the rows of `round`, numbered from its first.
+    pub fn geometry(&self, round: u32) -> Geometry {
+        self.geometry_of(self.rows(round).1)
+    }
+
+    fn geometry_of(&self, rows: u32) -> Geometry {
+        // As valid as that of a full round.
+        let count = u64::from(rows) * self.params.hidden;
+        Geometry::new(self.reduce.n, count, Some(self.params.hidden), self.reduce.geometry.elem())
+            .unwrap_or(self.reduce.geometry)
+    }
+
+    /// [`Fused::Owner`]: words of `chunk` on `wire` in `round`; 0 where it has nothing.
+    pub fn words(&self, chunk: usize, wire: u32, round: u32) -> u32 {
+        let geometry = self.geometry(round);
+        let blocks = geometry.wire_blocks(chunk, self.reduce.wires, wire);
+        geometry.wire_words(chunk, self.reduce.wires, wire, 0, blocks) as u32
+    }
+
+    /// [`Fused::Owner`]: words of a rank's sums in `round`.
+    pub fn sum_words(&self, round: u32) -> u32 {
+        self.rows(round).1 * row_sums(&self.params) as u32
+    }
+
+    /// [`Fused::Owner`]: byte offset, in the receiver's staging memory, of what `sender` stores on `wire` in the round with
+    /// this tag. Wire `wires` is that of the sums.
+    pub const fn offset(&self, region: Region, tag: u32, sender: usize, wire: u32) -> usize {
+        match self.reduce.transport {
+            Transport::Bulk => self.reduce.bulk_offset(region, tag, sender, wire),
+            Transport::Lines(_) => self.reduce.segment_offset(region, tag, sender, wire, 0),
+        }
+    }
+
+    /// [`Fused::Owner`]: what `rank` does, in an order that one thread can keep: by round, phase, wire.
+    pub fn steps(&self, rank: usize) -> impl Iterator<Item = MhcStep> + use<> {
+        let plan = *self;
+        let PushPlan { n, wires, rounds, .. } = plan.reduce;
+        let chunk_of = move |owner: usize| (owner + 1) % n;
+        (0..rounds).flat_map(move |round| {
+            let mut steps = Vec::new();
+            let mut add = |phase, wire, peer, words| steps.push(MhcStep { round, phase, wire, peer, words });
+            let peers = || (1..n).map(|distance| (rank + distance) % n);
+            for (wire, peer) in (0..wires).flat_map(|wire| peers().map(move |peer| (wire, peer))) {
+                match plan.words(chunk_of(peer), wire, round) {
+                    0 => {}
+                    words => add(MhcPhase::Send, wire, peer, words),
+                }
+            }
+            (0..wires).for_each(|wire| add(MhcPhase::Reduce, wire, rank, plan.words(chunk_of(rank), wire, round)));
+            let sums = plan.sum_words(round);
+            if sums > 0 {
+                peers().for_each(|peer| add(MhcPhase::Sums, wires - 1, peer, sums));
+            }
+            for (wire, peer) in (0..wires).flat_map(|wire| peers().map(move |peer| (wire, peer))) {
+                match plan.words(chunk_of(peer), wire, round) {
+                    0 => {}
+                    words => add(MhcPhase::Gather, wire, peer, words),
+                }
+            }
+            (0..wires).for_each(|wire| add(MhcPhase::Finish, wire, rank, sums));
+            steps
+        })
+    }
+
+    /// Executes the plan of all ranks symbolically; the error says what is wrong with it.
+    pub fn verify(&self) -> std::result::Result<(), String> {
+        match self.design {
+            Fused::Owner => super::verify_mhc::verify(self),
+            Fused::Whole | Fused::Delayed => super::verify_push::verify(&self.reduce),
+        }
+    }
+}
+
+/// Words of data that a wire's part of a slot holds.
+pub(super) fn words_of(transport: Transport, part: u32) -> u64 {
+    match transport {
+        Transport::Bulk => u64::from(part) / 4,
+        Transport::Lines(form) => u64::from(part) * form.payload_words() as u64,
+    }
+}
+
+impl fmt::Display for MhcPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Params { variant, rows, hidden, streams, .. } = self.params;
+        write!(f, "mHC {variant} by design {}, {rows} x {hidden}, {streams} streams, after ", self.design)?;
+        self.reduce.fmt(f)?;
+        if self.design == Fused::Owner {
+            write!(f, " of {} row{}", self.round_rows, plural(self.round_rows))?;
+        }
+        Ok(())
+    }
+}
