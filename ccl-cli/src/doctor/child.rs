@@ -211,8 +211,14 @@ mod tests {
         assert_eq!(outcome.end, End::TimedOut(limit));
         assert!(since.elapsed() < Duration::from_secs(10));
         let left = format!("/proc/{}/stat", outcome.lines[0]);
-        // Whoever inherited it may not have reaped it yet.
-        let state = std::fs::read_to_string(left).unwrap_or_default();
+        // It ends some time after the signal was sent, and whoever inherited it may not reap it.
+        let state = loop {
+            let state = std::fs::read_to_string(&left).unwrap_or_default();
+            if state.is_empty() || state.contains(") Z ") || since.elapsed() > Duration::from_secs(20) {
+                break state;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         assert!(state.is_empty() || state.contains(") Z "), "{state}");
     }
 }

@@ -43,6 +43,8 @@ struct Pending {
     due: Instant,
     granule: usize,
     words: [u64; MAX_WORDS],
+    /// Was due and had to wait all the same.
+    held: bool,
 }
 
 impl Shadow {
@@ -93,21 +95,28 @@ impl Shadow {
             work.random = work.random.wrapping_add(1);
             let most = self.late.max_delay.as_nanos().clamp(1, u64::MAX.into()) as u64;
             let due = now + Duration::from_nanos(mix(work.random) % most);
-            work.pending.push(Pending { due, granule, words: value });
+            work.pending.push(Pending { due, granule, words: value, held: false });
             found = true;
         }
         found
     }
 
-    /// Delivers what is due, or all of it, the earliest first.
+    /// Delivers what is due, or all of it. A look at large memory takes longer than stores are late, so that all of them
+    /// are due when it ends; a random half is held back for another look, in which a reader meets the torn line even if
+    /// it slept while the others were delivered.
     fn deliver(&self, work: &mut Work, all: bool) {
         let now = Instant::now();
-        let Work { pending, busy, .. } = work;
+        let Work { pending, busy, random, .. } = work;
         pending.sort_unstable_by_key(|pending| pending.due);
-        let due = if all { pending.len() } else { pending.partition_point(|pending| pending.due <= now) };
+        let goes = |pending: &mut Pending| {
+            *random = random.wrapping_add(1);
+            let due = pending.due <= now;
+            let held = std::mem::replace(&mut pending.held, due);
+            all || due && (held || mix(*random) & 1 == 0)
+        };
         let each = self.words_per_granule();
         let real = Self::words_of(&self.real);
-        for Pending { granule, words, .. } in pending.drain(..due) {
+        for Pending { granule, words, .. } in pending.extract_if(.., goes) {
             for (to, word) in real[granule * each..(granule + 1) * each].iter().zip(words) {
                 // In ascending order, each after the one before: the last word, with the flag, comes last.
                 to.store(word, Ordering::Release);
