@@ -286,6 +286,27 @@ impl<D: Device> Communicator<D> {
         let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
         Ok(Completion::new(inner, shared.health.clone()))
     }
+
+    /// Appends work of this rank alone, made ready by the endpoint, in the order of this communicator's calls.
+    ///
+    /// Nothing is enqueued when an error is returned.
+    ///
+    /// # Safety
+    /// The memory that `executable` was made for and the events of `edges` must be live as for [`Self::all_reduce`].
+    pub unsafe fn launch(
+        &self,
+        executable: &<D::Endpoint as Endpoint>::Executable,
+        stream: &<D::Endpoint as Endpoint>::Stream,
+        edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
+    ) -> Result<Completion<D>> {
+        let shared = &*self.shared;
+        shared.health.check()?;
+        let _issue = shared.issue.lock();
+        let io = Io { send: std::ptr::null(), recv: std::ptr::null_mut() };
+        // SAFETY: passed on to the caller.
+        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
+        Ok(Completion::new(inner, shared.health.clone()))
+    }
 }
 
 /// What came of the meeting.

@@ -1,5 +1,6 @@
 //! A communicator's memory on a device and the submission of its collectives: at most three Level Zero calls each.
 
+mod boundary;
 mod completed;
 mod host;
 mod submit;
@@ -13,6 +14,7 @@ use crate::gpu::Gpu;
 use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
+use crate::mhc;
 use crate::module::KernelId;
 use crate::recording::{Kept, Recording};
 use crate::registry::Registry;
@@ -94,6 +96,7 @@ impl Device for ZeDevice {
             loose_events: Mutex::new(Events::new(gpu, false)),
             counter,
             registry: Arc::new(Registry::new(gpu)),
+            mhc: OnceLock::new(),
             memory: OnceLock::new(),
             recordings: Mutex::default(),
             hooks: self.hooks,
@@ -152,6 +155,8 @@ pub(crate) struct ZeEndpoint {
     state: Arc<Allocation>,
     host: Arc<HostWords>,
     registry: Arc<Registry>,
+    /// Once it is asked for.
+    mhc: OnceLock<mhc::Workspace>,
     bytes: usize,
     /// Set by `activate`.
     form: Option<LineForm>,
@@ -193,6 +198,8 @@ enum Kind {
         groups: u32,
         arguments: [u64; DIRECT_ARGS.len()],
     },
+    /// A boundary, with the caller's memory among its arguments.
+    Mhc(mhc::Launch),
 }
 
 impl ZeEndpoint {
@@ -514,6 +521,11 @@ impl ZeEndpoint {
             Kind::Direct { kernel, groups, arguments } => unsafe {
                 self.launch(list, *kernel, *groups, *arguments, io, signal, after)
             },
+            // SAFETY: as above; its launch keeps the memory that work-groups share.
+            Kind::Mhc(launch) => unsafe {
+                let kernel = self.gpu.modules.kernel(launch.kernel);
+                kernel.launch(list, launch.groups, &launch.arguments, signal, after)
+            },
         }
     }
 
@@ -538,8 +550,11 @@ impl ZeEndpoint {
 
 impl ZeEndpoint {
     /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
-    fn held_by(&self, recording: &Arc<Recording>) {
+    fn held_by(&self, recording: &Arc<Recording>, executable: &Executable) {
         recording.keep(self.memory().clone());
+        if let Kind::Mhc(launch) = &executable.kind {
+            recording.keep(launch.memory.clone());
+        }
         let mut recordings = self.recordings.lock();
         if !recordings.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(recording))) {
             recordings.retain(|known| known.strong_count() > 0);
@@ -580,6 +595,7 @@ impl Drop for ZeEndpoint {
             events.forget();
             loose.forget();
             std::mem::forget(self.memory().clone());
+            self.mhc.get().inspect(|workspace| workspace.forget());
             return;
         }
         // What the chain holds of these events would keep the device for ever.

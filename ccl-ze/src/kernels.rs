@@ -1,8 +1,9 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
+use crate::mhc::{DTYPES, MHC_ARGS, STREAMS};
 use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS};
 use ccl_core::protocol::LineForm;
-use ccl_core::{Error, Result};
+use ccl_core::{DataType, Error, Result};
 use std::ffi::CString;
 
 /// Kernels that are compiled together: what a communicator needs as a whole or not at all.
@@ -16,6 +17,8 @@ pub(crate) enum Family {
     Push(LineForm),
     /// One-shot and mesh in bulk, and direct: for coherent memory only.
     Bulk,
+    /// mHC boundaries.
+    Mhc,
 }
 
 /// A kernel as its source declares it.
@@ -27,10 +30,10 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 8] = {
-        use Family::{Bulk, Probe, Push, Ring};
+    pub(crate) const ALL: [Family; 9] = {
+        use Family::{Bulk, Mhc, Probe, Push, Ring};
         use LineForm::{L8, L16, L64};
-        [Probe, Ring(L8), Ring(L16), Ring(L64), Push(L8), Push(L16), Push(L64), Bulk]
+        [Probe, Ring(L8), Ring(L16), Ring(L64), Push(L8), Push(L16), Push(L64), Bulk, Mhc]
     };
 
     /// Its place in [`Family::ALL`].
@@ -40,6 +43,7 @@ impl Family {
             Family::Ring(form) => 1 + form as usize,
             Family::Push(form) => 4 + form as usize,
             Family::Bulk => 7,
+            Family::Mhc => 8,
         }
     }
 
@@ -50,7 +54,13 @@ impl Family {
             Family::Ring(form) => format!("ring_l{}", form.granule()),
             Family::Push(form) => format!("push_l{}", form.granule()),
             Family::Bulk => "bulk".into(),
+            Family::Mhc => "mhc".into(),
         }
+    }
+
+    /// Whether its kernels wait for those of other ranks, so that all groups of a launch have to run at once.
+    pub(crate) const fn is_collective(self) -> bool {
+        !matches!(self, Family::Probe | Family::Mhc)
     }
 
     /// Its kernels.
@@ -64,6 +74,12 @@ impl Family {
             Family::Ring(form) => by_form(ring_name, form, &RING_ARGS).into(),
             Family::Push(form) => by_form(push_name, form, &PUSH_ARGS).into(),
             Family::Bulk => of(bulk_name, &PUSH_ARGS).into_iter().chain(of(direct_name, &DIRECT_ARGS)).collect(),
+            Family::Mhc => DTYPES
+                .into_iter()
+                .flat_map(|dtype| {
+                    STREAMS.map(|streams| Signature { name: mhc_name(dtype, streams), arg_sizes: &MHC_ARGS })
+                })
+                .collect(),
         }
     }
 }
@@ -96,6 +112,16 @@ pub(crate) fn bulk_name(width: usize) -> String {
 /// Name of the kernel of direct.
 pub(crate) fn direct_name(width: usize) -> String {
     format!("direct_w{width}")
+}
+
+/// Name of the kernel of mHC boundaries, for a type and a number of streams.
+pub(crate) fn mhc_name(dtype: DataType, streams: usize) -> String {
+    let dtype = match dtype {
+        DataType::Bfloat16 => "bf16",
+        DataType::Float16 => "f16",
+        _ => "f32",
+    };
+    format!("mhc_{dtype}_s{streams}")
 }
 
 /// Word `i` of the pattern made from `seed`.

@@ -41,6 +41,7 @@ mod kernels;
 mod list;
 pub mod log;
 mod memory;
+mod mhc;
 mod module;
 mod recording;
 mod registered;

@@ -27,6 +27,7 @@ pub(crate) fn delivered(family: Family) -> &'static [u8] {
         Family::Push(L16) => spirv!("push_l16"),
         Family::Push(L64) => spirv!("push_l64"),
         Family::Bulk => spirv!("bulk"),
+        Family::Mhc => &[],
     }
 }
 
@@ -104,8 +105,10 @@ impl Modules {
 
     /// Groups that are certain to run at the same time, whichever of the loaded collectives' they are.
     pub(crate) fn resident_groups(&self) -> u32 {
-        let collectives = self.facts().filter(|facts| facts.name != kernels::PROBE);
-        collectives.map(|facts| facts.resident_groups).min().unwrap_or(0)
+        let collectives = Family::ALL.into_iter().filter(|family| family.is_collective());
+        let loaded = collectives.filter_map(|family| self.loaded[family.number()].get());
+        let kernels = loaded.flat_map(|module| &module.kernels);
+        kernels.map(|kernel| kernel.facts.resident_groups).min().unwrap_or(0)
     }
 }
 
@@ -219,6 +222,9 @@ fn spirv(
     let image = crate::hooks::replaced(&family.name()).unwrap_or(delivered(family));
     #[cfg(not(feature = "test-hooks"))]
     let image = delivered(family);
+    if image.is_empty() {
+        return Err(Error::NotImplemented(format!("{} on a device that takes SPIR-V", family.name())));
+    }
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,

@@ -22,6 +22,7 @@ pub const EXP_MOST: f32 = 88.722_84;
 pub const EXP_LEAST: f32 = -103.972_08;
 
 /// e^x, within 1.5 units in the last place.
+#[inline(always)]
 pub fn exp(x: f32) -> f32 {
     if x.is_nan() {
         return canonical(x);
@@ -47,11 +48,13 @@ pub const fn power_of_two(k: i32) -> f32 {
 }
 
 /// 1 / (1 + e^-x).
+#[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
 /// 1 / sqrt(x), the root and the quotient each rounded.
+#[inline(always)]
 pub fn rsqrt(x: f32) -> f32 {
     1.0 / x.sqrt()
 }

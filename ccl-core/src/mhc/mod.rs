@@ -7,10 +7,13 @@
 //! docs/numerics.md has the formula, the rounding points and the order of every sum. [`mod@reference`] is that order in
 //! Rust, which kernels are held to by bits; [`float64`] is the formula in double precision, for tolerances.
 
+mod buffers;
 pub mod element;
 pub mod float64;
 pub mod math;
 pub mod reference;
+
+pub use buffers::Buffers;
 
 use crate::protocol::BLOCK_BYTES;
 use crate::{DataType, Error, Result};
@@ -78,6 +81,33 @@ impl fmt::Display for Variant {
             Variant::Post => "post",
             Variant::Pre => "pre",
             Variant::Head => "head",
+        })
+    }
+}
+
+/// How an all-reduce and the boundary after it are computed. All designs have the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Design {
+    /// Whichever is best, of those that there are for the call.
+    Auto,
+    /// The all-reduce, then the boundary in a launch of its own.
+    Unfused,
+    /// In one launch: the all-reduce, then every rank the whole boundary.
+    A,
+    /// In one launch, for y that doesn't need this boundary's sums ([`Variant::V41`]): they come after it.
+    B,
+    /// In one launch: the owner of a chunk of columns computes its part of the sums, which ride the all-gather.
+    C,
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Design::Auto => "auto",
+            Design::Unfused => "unfused",
+            Design::A => "a",
+            Design::B => "b",
+            Design::C => "c",
         })
     }
 }

@@ -167,6 +167,7 @@ pub struct Coefficients {
 }
 
 /// From a row's mixes to its coefficients: sigmoids, and Sinkhorn's iteration, which ends on columns.
+#[inline(always)]
 pub fn coefficients_of(params: &Params, mixes: &[f32], scale: &[f32], base: &[f32]) -> Coefficients {
     let hc = params.hc();
     let mut out = Coefficients { pre: [0.0; 8], post: [0.0; 8], comb: [0.0; 64] };
@@ -204,6 +205,7 @@ pub fn coefficients_of(params: &Params, mixes: &[f32], scale: &[f32], base: &[f3
     out
 }
 
+#[inline(always)]
 fn divide_columns(c: &mut [f32], hc: usize, eps: f32) {
     for o in 0..hc {
         let sum = (1..hc).fold(c[o], |sum, i| sum + c[i * hc + o]) + eps;

@@ -89,7 +89,7 @@ impl ZeEndpoint {
         // One call at a time, as the chain does it for calls that are issued.
         let _chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
-        self.held_by(recording);
+        self.held_by(recording, executable);
         // Without an order of its own, barriers give the list one around the call.
         if !in_order {
             self.barrier(stream)?;

@@ -7,6 +7,7 @@ mod direct;
 mod fold;
 mod fp;
 mod lanes;
+mod mhc;
 mod push;
 mod reduce;
 mod ring;
@@ -191,6 +192,7 @@ pub(crate) fn all() -> Vec<Twin> {
         )* };
     }
     pushes!(1, 2, 4, 8);
+    twins.extend(mhc::all());
     twins.push(Twin { name: crate::kernels::PROBE.into(), function: probe_kernel, arg_sizes: &PROBE_ARGS });
     twins
 }

@@ -1,0 +1,127 @@
+//! mHC boundaries on a communicator's device: alone, and after the all-reduce that they finish.
+
+mod launch;
+
+#[cfg(feature = "soft")]
+pub(crate) use launch::unpack;
+pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace};
+
+use crate::communicator::{CallOptions, Communicator};
+use crate::completion::Completion;
+use crate::stream::Stream;
+use ccl_core::device::Edges;
+use ccl_core::mhc::{Buffers, Design, Params};
+use ccl_core::plan::Request;
+use ccl_core::{Error, ReduceOp, Result};
+
+impl Communicator {
+    /// Makes the device ready for mHC boundaries: compiles their kernels, and allocates what they share (4 MiB), so that
+    /// no call has to. To be called before the first boundary, by this rank alone; once more does nothing.
+    pub fn prepare_mhc(&self) -> Result<()> {
+        self.core().endpoint().prepare_mhc()
+    }
+
+    /// Appends an mHC boundary to `stream`, without a reduction: x, if the variant has it, is whole on this rank. The number
+    /// of ranks has a part in the order of its sums, so that it has the bits of [`Self::all_reduce_mhc`].
+    ///
+    /// Nothing is enqueued when an error is returned. Boundaries take turns with this process's other collectives on the
+    /// device, as those do with one another.
+    ///
+    /// # Safety
+    /// `buffers` must have the shapes that `params` says, in memory of the device, until the completion says that the call is
+    /// over, or as long as what records the stream may be replayed; the events must be live, of the device's context.
+    pub unsafe fn mhc(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        self.check_mhc(params, buffers, false)?;
+        // SAFETY: passed on to the caller; checked above.
+        unsafe { self.append_mhc(params, buffers, stream, options) }
+    }
+
+    /// Sums x over all ranks, each of its rows cut alike, and takes the sum through an mHC boundary with post, on every rank.
+    ///
+    /// What only the boundary needs is where it always is; the sum itself goes to `x_out`, or nowhere if that is null. By
+    /// [`Design::Unfused`] it has to be somewhere: where there is no `x_out`, that is `y`, until y is written; post alone has
+    /// none, and wants an `x_out`.
+    ///
+    /// Nothing is enqueued when an error is returned. After a failure the outputs are not defined.
+    ///
+    /// # Safety
+    /// As for [`Self::mhc`].
+    pub unsafe fn all_reduce_mhc(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        design: Design,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        self.check_mhc(params, buffers, true)?;
+        if !params.variant.has_post() {
+            return Err(Error::InvalidArgument(format!("mHC: a reduction before {}, which has no x", params.variant)));
+        }
+        match design {
+            // SAFETY: passed on to the caller; checked above.
+            Design::Auto | Design::Unfused => unsafe { self.unfused(params, buffers, stream, options) },
+            Design::A | Design::B | Design::C => {
+                Err(Error::NotImplemented(format!("mHC by design {design}; there are: unfused")))
+            }
+        }
+    }
+
+    fn check_mhc(&self, params: &Params, buffers: &Buffers, reduces: bool) -> Result<()> {
+        if let Some(error) = self.fault() {
+            return Err(error);
+        }
+        params.check()?;
+        buffers.check(params, reduces)
+    }
+
+    /// # Safety
+    /// As for [`Self::mhc`]; what is passed has been checked.
+    unsafe fn unfused(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        let reduced = if !buffers.x_out.is_null() { buffers.x_out } else { buffers.y };
+        if params.rows > 0 && (reduced.is_null() || !params.variant.has_pre() && buffers.x_out.is_null()) {
+            return Err(Error::InvalidArgument(
+                "mHC: post alone after a reduction wants x_out (x itself will do)".into(),
+            ));
+        }
+        // Before anything is enqueued.
+        self.core().endpoint().mhc(params, self.world_size(), buffers)?;
+        stream.check_device(self.gpu())?;
+        let sum = self.request(params.rows * params.hidden, params.dtype, ReduceOp::Sum);
+        let sum = Request { period: Some(params.hidden), ..sum };
+        let before = CallOptions { signal: None, ..options };
+        // SAFETY: passed on to the caller. The boundary below comes after it: by the stream's order, or as the next of this
+        // device's calls.
+        let _summed = unsafe { self.all_reduce_with(&sum, buffers.x, reduced, stream, before)? };
+        let whole = Buffers { x: reduced, ..*buffers };
+        // SAFETY: as above.
+        unsafe { self.append_mhc(params, &whole, stream, CallOptions { after: &[], signal: options.signal }) }
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn append_mhc(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        let executable = self.core().endpoint().mhc(params, self.world_size(), buffers)?;
+        let edges = Edges { after: options.after, signal: options.signal };
+        // SAFETY: passed on to the caller.
+        unsafe { self.core().launch(&executable, stream, edges) }.map(Completion::of_call)
+    }
+}
