@@ -65,6 +65,8 @@ pub struct DeviceFacts {
     pub bulk: bool,
     /// Which table of algorithms serves it.
     pub family: DeviceFamily,
+    /// Whether its kernels are functions of this library's.
+    pub native: bool,
 }
 
 /// Where the staging memory of a communicator lives.

@@ -104,6 +104,7 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
             .map(|h| h.device.family)
             .reduce(|a, b| if a == b { a } else { DeviceFamily::IntelPcie })
             .unwrap_or(DeviceFamily::Software),
+        native: every(|d| d.native),
         max_wires,
         tag_limit: TAG_LIMIT,
     })

@@ -252,6 +252,10 @@ impl Communicator {
         &self.core
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }

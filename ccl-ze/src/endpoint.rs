@@ -200,6 +200,8 @@ enum Kind {
     },
     /// A boundary, with the caller's memory among its arguments.
     Mhc(mhc::Launch),
+    /// A boundary after an all-reduce, likewise.
+    Fused(mhc::FusedLaunch),
 }
 
 impl ZeEndpoint {
@@ -521,6 +523,11 @@ impl ZeEndpoint {
             Kind::Direct { kernel, groups, arguments } => unsafe {
                 self.launch(list, *kernel, *groups, *arguments, io, signal, after)
             },
+            // SAFETY: as above.
+            Kind::Fused(launch) => unsafe {
+                let kernel = self.gpu.modules.kernel(launch.kernel);
+                kernel.launch(list, launch.groups, &launch.arguments, signal, after)
+            },
             // SAFETY: as above; its launch keeps the memory that work-groups share.
             Kind::Mhc(launch) => unsafe {
                 let kernel = self.gpu.modules.kernel(launch.kernel);
@@ -552,8 +559,8 @@ impl ZeEndpoint {
     /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
     fn held_by(&self, recording: &Arc<Recording>, executable: &Executable) {
         recording.keep(self.memory().clone());
-        if let Kind::Mhc(launch) = &executable.kind {
-            recording.keep(launch.memory.clone());
+        if let Kind::Mhc(mhc::Launch { memory, .. }) | Kind::Fused(mhc::FusedLaunch { memory, .. }) = &executable.kind {
+            recording.keep(memory.clone());
         }
         let mut recordings = self.recordings.lock();
         if !recordings.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(recording))) {

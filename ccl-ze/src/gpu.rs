@@ -100,6 +100,7 @@ impl Gpu {
             // The order of two stores is shown for a processor's memory only.
             bulk: api.software,
             family: if api.software { DeviceFamily::Software } else { DeviceFamily::IntelPcie },
+            native: crate::module::is_native(&api, device)?,
         };
         let mut gpu = Gpu {
             chain: Mutex::new(Chain::new()),

@@ -37,6 +37,8 @@ pub const STALE_EVENT: u32 = 4096;
 pub const SAVE_INPUT_LATE: u32 = 1 << 20;
 /// Push slots have one generation.
 pub const ONE_GENERATION: u32 = 65536;
+/// In mHC by owners, the others' sums are taken without a wait: those of whichever call was there before.
+pub const STALE_SUMS: u32 = 1 << 24;
 /// A communicator that goes does not wait for replays of its calls.
 pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 

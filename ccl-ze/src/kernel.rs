@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Most arguments of a kernel.
-const MOST_ARGUMENTS: usize = 28;
+const MOST_ARGUMENTS: usize = 31;
 
 /// What the driver says of a kernel.
 #[doc(hidden)]

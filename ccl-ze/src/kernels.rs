@@ -1,6 +1,6 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
-use crate::mhc::{DTYPES, MHC_ARGS, STREAMS};
+use crate::mhc::{DTYPES, FUSED_ARGS, MHC_ARGS, STREAMS};
 use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS};
 use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Error, Result};
@@ -19,6 +19,10 @@ pub(crate) enum Family {
     Bulk,
     /// mHC boundaries.
     Mhc,
+    /// All-reduces with mHC boundaries after them, on lines of one form.
+    Fused(LineForm),
+    /// The same in bulk.
+    FusedBulk,
 }
 
 /// A kernel as its source declares it.
@@ -30,10 +34,24 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 9] = {
-        use Family::{Bulk, Mhc, Probe, Push, Ring};
+    pub(crate) const ALL: [Family; 13] = {
+        use Family::{Bulk, Fused, FusedBulk, Mhc, Probe, Push, Ring};
         use LineForm::{L8, L16, L64};
-        [Probe, Ring(L8), Ring(L16), Ring(L64), Push(L8), Push(L16), Push(L64), Bulk, Mhc]
+        [
+            Probe,
+            Ring(L8),
+            Ring(L16),
+            Ring(L64),
+            Push(L8),
+            Push(L16),
+            Push(L64),
+            Bulk,
+            Mhc,
+            Fused(L8),
+            Fused(L16),
+            Fused(L64),
+            FusedBulk,
+        ]
     };
 
     /// Its place in [`Family::ALL`].
@@ -44,6 +62,8 @@ impl Family {
             Family::Push(form) => 4 + form as usize,
             Family::Bulk => 7,
             Family::Mhc => 8,
+            Family::Fused(form) => 9 + form as usize,
+            Family::FusedBulk => 12,
         }
     }
 
@@ -55,6 +75,8 @@ impl Family {
             Family::Push(form) => format!("push_l{}", form.granule()),
             Family::Bulk => "bulk".into(),
             Family::Mhc => "mhc".into(),
+            Family::Fused(form) => format!("fused_l{}", form.granule()),
+            Family::FusedBulk => "fused_bulk".into(),
         }
     }
 
@@ -74,14 +96,17 @@ impl Family {
             Family::Ring(form) => by_form(ring_name, form, &RING_ARGS).into(),
             Family::Push(form) => by_form(push_name, form, &PUSH_ARGS).into(),
             Family::Bulk => of(bulk_name, &PUSH_ARGS).into_iter().chain(of(direct_name, &DIRECT_ARGS)).collect(),
-            Family::Mhc => DTYPES
-                .into_iter()
-                .flat_map(|dtype| {
-                    STREAMS.map(|streams| Signature { name: mhc_name(dtype, streams), arg_sizes: &MHC_ARGS })
-                })
-                .collect(),
+            Family::Mhc => boundaries(mhc_name, &MHC_ARGS),
+            Family::Fused(form) => boundaries(|dtype, streams| fused_name(dtype, streams, form.granule()), &FUSED_ARGS),
+            Family::FusedBulk => boundaries(|dtype, streams| fused_name(dtype, streams, 0), &FUSED_ARGS),
         }
     }
+}
+
+/// Kernels for each type and number of streams.
+fn boundaries(name: impl Fn(DataType, usize) -> String, arg_sizes: &'static [usize]) -> Vec<Signature> {
+    let of = |dtype| STREAMS.map(|streams| Signature { name: name(dtype, streams), arg_sizes });
+    DTYPES.into_iter().flat_map(of).collect()
 }
 
 /// Sizes of the ring's arguments: send, recv, state, host, inbox, outbox, count, period, rank, n, tiles, rounds,
@@ -116,12 +141,23 @@ pub(crate) fn direct_name(width: usize) -> String {
 
 /// Name of the kernel of mHC boundaries, for a type and a number of streams.
 pub(crate) fn mhc_name(dtype: DataType, streams: usize) -> String {
-    let dtype = match dtype {
+    format!("mhc_{}_s{streams}", short(dtype))
+}
+
+/// The same after an all-reduce, on lines of so many bytes or, where that is 0, in bulk.
+pub(crate) fn fused_name(dtype: DataType, streams: usize, granule: usize) -> String {
+    match granule {
+        0 => format!("fused_{}_s{streams}_bulk", short(dtype)),
+        _ => format!("fused_{}_s{streams}_l{granule}", short(dtype)),
+    }
+}
+
+fn short(dtype: DataType) -> &'static str {
+    match dtype {
         DataType::Bfloat16 => "bf16",
         DataType::Float16 => "f16",
         _ => "f32",
-    };
-    format!("mhc_{dtype}_s{streams}")
+    }
 }
 
 /// Word `i` of the pattern made from `seed`.

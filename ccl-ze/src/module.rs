@@ -27,7 +27,7 @@ pub(crate) fn delivered(family: Family) -> &'static [u8] {
         Family::Push(L16) => spirv!("push_l16"),
         Family::Push(L64) => spirv!("push_l64"),
         Family::Bulk => spirv!("bulk"),
-        Family::Mhc => &[],
+        Family::Mhc | Family::Fused(_) | Family::FusedBulk => &[],
     }
 }
 
@@ -202,6 +202,11 @@ impl Takes {
             SPIRV_VERSION & 0xFFFF
         )))
     }
+}
+
+/// Whether modules on a device are made of native functions.
+pub(crate) fn is_native(api: &Api, device: ze_device_handle_t) -> Result<bool> {
+    Ok(!matches!(Takes::ask(api, device)?, Takes::Spirv))
 }
 
 /// Most work-items of any group on a device.

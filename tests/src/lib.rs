@@ -5,6 +5,7 @@ pub mod calls;
 pub mod count;
 pub mod data;
 pub mod failure;
+pub mod fused;
 pub mod graph;
 pub mod group;
 pub mod local;

@@ -125,27 +125,57 @@ fn block_sum(columns: &mut [f32]) -> f32 {
 
 /// Adds what `of` says of each block of a row: block after block for each owner, then the owners in rank order.
 fn total(params: &Params, n: usize, of: impl Fn(usize) -> f32) -> f32 {
-    let mut partial = [0.0f32; crate::protocol::MAX_RANKS];
-    for block in 0..params.blocks() {
-        partial[block_owner(n, block)] += of(block);
+    (0..n).fold(0.0, |sum, owner| sum + owned(params, n, owner, &of))
+}
+
+/// Adds what `of` says of the blocks of a row that are `owner`'s, in ascending order.
+fn owned(params: &Params, n: usize, owner: usize, of: impl Fn(usize) -> f32) -> f32 {
+    (0..params.blocks()).filter(|block| block_owner(n, *block) == owner).fold(0.0, |sum, block| sum + of(block))
+}
+
+/// What an owner adds up over its columns of a row of the residual: the dot products, then the sum of squares. The owners'
+/// sums, added in rank order, are those of the row.
+pub fn owner_sums<T: Element>(
+    params: &Params,
+    n: usize,
+    owner: usize,
+    residual: &[T],
+    weights: &[f32],
+) -> [f32; MAX_MIXES + 1] {
+    let (hc, d, mixes) = (params.hc(), params.hidden as usize, params.mixes());
+    let sum = |factor: &dyn Fn(usize, usize, f32) -> f32| {
+        owned(params, n, owner, |b| block_of_products(params, b, residual, factor))
+    };
+    std::array::from_fn(|j| match j {
+        _ if j < mixes => sum(&|i, c, _| weights[(j * hc + i) * d + c]),
+        _ if j == mixes => sum(&|_, _, value| value),
+        _ => 0.0,
+    })
+}
+
+/// The sum over a block's columns of a row's values times `factor` (of stream, column, value).
+fn block_of_products<T: Element>(
+    params: &Params,
+    b: usize,
+    residual: &[T],
+    factor: &dyn Fn(usize, usize, f32) -> f32,
+) -> f32 {
+    let (hc, d, block) = (params.hc(), params.hidden as usize, params.block());
+    let mut columns = [0.0f32; 128];
+    for (column, c) in columns.iter_mut().zip(b * block..((b + 1) * block).min(d)) {
+        *column = (0..hc).fold(0.0, |sum, i| {
+            let value = residual[i * d + c].widen();
+            value.mul_add(factor(i, c, value), sum)
+        });
     }
-    partial[..n].iter().fold(0.0, |sum, partial| sum + partial)
+    block_sum(&mut columns[..block])
 }
 
 /// The dot products of one row of the residual with the rows of `weights`, over the root of its mean square.
 pub fn mixes<T: Element>(params: &Params, n: usize, residual: &[T], weights: &[f32]) -> [f32; MAX_MIXES] {
-    let (hc, d, block) = (params.hc(), params.hidden as usize, params.block());
+    let (hc, d) = (params.hc(), params.hidden as usize);
     let sum = |factor: &dyn Fn(usize, usize, f32) -> f32| {
-        total(params, n, |b| {
-            let mut columns = [0.0f32; 128];
-            for (column, c) in columns.iter_mut().zip(b * block..((b + 1) * block).min(d)) {
-                *column = (0..hc).fold(0.0, |sum, i| {
-                    let value = residual[i * d + c].widen();
-                    value.mul_add(factor(i, c, value), sum)
-                });
-            }
-            block_sum(&mut columns[..block])
-        })
+        total(params, n, |b| block_of_products(params, b, residual, factor))
     };
     let squares = sum(&|_, _, value| value);
     let inverse = rsqrt(squares / (hc * d) as f32 + params.rms_eps);

@@ -120,6 +120,9 @@ impl MhcPlan {
         if agreed.n < 2 || agreed.n > MAX_RANKS || params.rows == 0 {
             return refuse("it takes at least 2 ranks and a row");
         }
+        if !agreed.native {
+            return refuse("its kernels are native functions of the software device");
+        }
         if !params.variant.has_post() {
             return refuse("the variant has no reduced input");
         }

@@ -86,6 +86,8 @@ pub struct Agreed {
     pub bulk_bytes: u32,
     /// What kind of device it is for the selection of algorithms.
     pub family: DeviceFamily,
+    /// Whether every rank's kernels are native functions: there are more of them.
+    pub native: bool,
     /// Most work-groups that run at once on every rank's device.
     pub max_wires: u32,
     /// Highest tag.
@@ -102,6 +104,7 @@ impl Agreed {
             push_tiles: 0,
             bulk_bytes: 0,
             family: DeviceFamily::Software,
+            native: false,
             max_wires: MAX_WIRES as u32,
             tag_limit: TAG_LIMIT,
         }

@@ -320,7 +320,7 @@ mod tests {
     use crate::{DataType, Order};
 
     fn plan(n: usize, params: &Params, form: LineForm, family: DeviceFamily, transport: TransportChoice) -> MhcPlan {
-        let agreed = Agreed { push_tiles: 16, bulk_bytes: 65_536, family, ..Agreed::ring(n, form, 8) };
+        let agreed = Agreed { push_tiles: 16, bulk_bytes: 65_536, family, native: true, ..Agreed::ring(n, form, 8) };
         let config = Config { transport, ..Config::default() };
         MhcPlan::new(params, Fused::Owner, Order::Ring, &agreed, &config).unwrap()
     }
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_planned_is_refused_by_name() {
-        let agreed = Agreed { push_tiles: 16, bulk_bytes: 65_536, ..Agreed::ring(2, LineForm::L64, 8) };
+        let agreed = Agreed { push_tiles: 16, bulk_bytes: 65_536, native: true, ..Agreed::ring(2, LineForm::L64, 8) };
         let good = Params::new(Variant::V4, DataType::Bfloat16, 3, 4096, 4);
         let tiny = Config::default();
         for (params, design, agreed, word) in [

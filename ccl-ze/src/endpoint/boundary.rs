@@ -1,14 +1,17 @@
 //! mHC boundaries on an endpoint.
 
 use super::{Executable, Kind, ZeEndpoint};
-use crate::mhc::Workspace;
+use crate::mhc::{self, Workspace};
 use ccl_core::mhc::{Buffers, Params};
+use ccl_core::plan::Agreed;
+use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::{Error, Result};
 
 impl ZeEndpoint {
     /// See [`crate::Communicator::prepare_mhc`].
-    pub(crate) fn prepare_mhc(&self) -> Result<()> {
+    pub(crate) fn prepare_mhc(&self, agreed: &Agreed) -> Result<()> {
         if self.mhc.get().is_none() {
+            mhc::load(&self.gpu, agreed)?;
             let made = Workspace::new(&self.gpu, &self.stream)?;
             // Of two that come at once one has made it in vain.
             self.mhc.get_or_init(|| made);
@@ -24,5 +27,26 @@ impl ZeEndpoint {
             Some(workspace) => Kind::Mhc(workspace.launch(params, n, buffers)?),
         };
         Ok(Executable { kind })
+    }
+
+    /// The same after an all-reduce of `rank`, in one launch.
+    pub(crate) fn fused(
+        &self,
+        params: &Params,
+        design: Fused,
+        plan: impl FnOnce() -> Result<MhcPlan>,
+        rank: usize,
+        buffers: &Buffers,
+    ) -> Result<Executable> {
+        let workspace = self.mhc.get();
+        let workspace = workspace.ok_or_else(|| Error::InvalidUsage("an mHC boundary before prepare_mhc".into()))?;
+        let addresses = mhc::Addresses {
+            state: self.state.address as u64,
+            host: self.host.memory.address as u64,
+            peers: self.table.address as u64,
+        };
+        let ready = workspace.fused.ready(&self.gpu, params, design, plan)?;
+        let launch = ready.launch(rank, buffers, addresses, workspace.memory());
+        Ok(Executable { kind: Kind::Fused(launch) })
     }
 }

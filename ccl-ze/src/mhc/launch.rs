@@ -1,5 +1,6 @@
 //! The launch of a boundary: its kernel, its grid, its arguments, and the memory that its work-groups share.
 
+use super::FusedCalls;
 use crate::gpu::Gpu;
 use crate::kernels::{Family, mhc_name};
 use crate::memory::Allocation;
@@ -37,6 +38,8 @@ const _: () = assert!(SPLIT_ROWS as usize * 4 <= COUNTER_BYTES);
 /// What boundaries of one communicator share. They take turns, and leave the counters at 0.
 pub(crate) struct Workspace {
     memory: Arc<Allocation>,
+    /// Calls that have an all-reduce before them.
+    pub(crate) fused: FusedCalls,
     /// By type and streams.
     kernels: [[KernelId; 3]; 3],
 }
@@ -67,7 +70,7 @@ impl Workspace {
         // SAFETY: memory of this size, which lives until the stream has settled.
         unsafe { stream.fill(memory.address, 0, COUNTER_BYTES, &[])? };
         stream.settle()?;
-        Ok(Workspace { memory, kernels })
+        Ok(Workspace { memory, fused: FusedCalls::default(), kernels })
     }
 
     /// The launch of a boundary that has rows, for `n` ranks.
@@ -79,6 +82,11 @@ impl Workspace {
             .map_err(|_| Error::NotImplemented(format!("mHC of {} rows in one call", params.rows)))?;
         let arguments = arguments(params, n, &buffers.of_launch(params), self.memory.address, split);
         Ok(Launch { kernel, groups, arguments, memory: self.memory.clone() })
+    }
+
+    /// What work-groups share.
+    pub(crate) fn memory(&self) -> &Arc<Allocation> {
+        &self.memory
     }
 
     /// Leaks the memory: work that may still use it doesn't end.
@@ -104,7 +112,7 @@ fn grid(params: &Params) -> (u64, bool) {
 }
 
 /// The arguments, in the kernel's order.
-fn arguments(
+pub(super) fn arguments(
     params: &Params,
     n: usize,
     buffers: &Buffers,

@@ -1,6 +1,11 @@
 //! mHC boundaries on a communicator's device: alone, and after the all-reduce that they finish.
 
+mod fused;
 mod launch;
+
+pub(crate) use fused::{Addresses, FUSED_ARGS, FusedCalls, FusedLaunch, load};
+#[cfg(feature = "soft")]
+pub(crate) use fused::{FusedArgs, unpack_fused};
 
 #[cfg(feature = "soft")]
 pub(crate) use launch::unpack;
@@ -12,13 +17,14 @@ use crate::stream::Stream;
 use ccl_core::device::Edges;
 use ccl_core::mhc::{Buffers, Design, Params};
 use ccl_core::plan::Request;
+use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::{Error, ReduceOp, Result};
 
 impl Communicator {
     /// Makes the device ready for mHC boundaries: compiles their kernels, and allocates what they share (4 MiB), so that
     /// no call has to. To be called before the first boundary, by this rank alone; once more does nothing.
     pub fn prepare_mhc(&self) -> Result<()> {
-        self.core().endpoint().prepare_mhc()
+        self.core().endpoint().prepare_mhc(&self.core().info().agreed)
     }
 
     /// Appends an mHC boundary to `stream`, without a reduction: x, if the variant has it, is whole on this rank. The number
@@ -64,13 +70,48 @@ impl Communicator {
         if !params.variant.has_post() {
             return Err(Error::InvalidArgument(format!("mHC: a reduction before {}, which has no x", params.variant)));
         }
-        match design {
+        // Nothing travels: whatever the design, the boundary is all there is.
+        let alone = self.world_size() == 1 || params.rows == 0;
+        let fused = match design {
+            Design::Unfused => None,
+            _ if alone => None,
+            Design::A => Some(Fused::Whole),
+            Design::B => Some(Fused::Delayed),
+            Design::C => Some(Fused::Owner),
+            // All ranks ask the same of what they agreed on.
+            Design::Auto => self.plan_mhc(params, Fused::Owner).is_ok().then_some(Fused::Owner),
+        };
+        match fused {
             // SAFETY: passed on to the caller; checked above.
-            Design::Auto | Design::Unfused => unsafe { self.unfused(params, buffers, stream, options) },
-            Design::A | Design::B | Design::C => {
-                Err(Error::NotImplemented(format!("mHC by design {design}; there are: unfused")))
-            }
+            None => unsafe { self.unfused(params, buffers, stream, options) },
+            // SAFETY: as above.
+            Some(design) => unsafe { self.fused(params, buffers, design, stream, options) },
         }
+    }
+
+    /// The plan by which [`Self::all_reduce_mhc`] goes if the design is forced; it prints as one line.
+    pub fn plan_mhc(&self, params: &Params, design: Fused) -> Result<MhcPlan> {
+        MhcPlan::new(params, design, self.config().order, &self.core().info().agreed, self.config())
+    }
+
+    /// # Safety
+    /// As for [`Self::mhc`]; what is passed has been checked.
+    unsafe fn fused(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        design: Fused,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        if design != Fused::Owner && buffers.x_out.is_null() && !params.variant.has_pre() {
+            return Err(Error::InvalidArgument("mHC: post alone by this design wants x_out (x itself will do)".into()));
+        }
+        let plan = || self.plan_mhc(params, design);
+        let executable = self.core().endpoint().fused(params, design, plan, self.rank(), buffers)?;
+        let edges = Edges { after: options.after, signal: options.signal };
+        // SAFETY: passed on to the caller.
+        unsafe { self.core().launch(&executable, stream, edges) }.map(Completion::of_call)
     }
 
     fn check_mhc(&self, params: &Params, buffers: &Buffers, reduces: bool) -> Result<()> {

@@ -61,27 +61,36 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, transport: Transport, 
     let layout = unsafe { call::layout(args.state, n) };
     let (dtype, op, order) = (fold.dtype, fold.op, fold.order);
     let mode = if args.mode == Mode::OneShot as u32 { Mode::OneShot } else { Mode::Mesh };
-    let (part, rounds) = (args.part, args.rounds);
-    let plan = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part, rounds, layout };
+    let part = args.part;
+    let plan = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part, rounds: args.rounds, layout };
     let size = geometry.elem();
-    let shape = Shape::new(args.count, args.period, args.factor, args.kind, rounds);
+    let shape = Shape::new(args.count, args.period, args.factor, args.kind, args.rounds);
     let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
     let body = |call: &Call<'_>| {
         let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size };
         // SAFETY: by this function's contract.
-        unsafe {
-            match (transport, size) {
-                (Transport::Bulk, _) => bulk::rounds(&push),
-                (Transport::Lines(LineForm::L8), _) => push.rounds::<1, 1>(),
-                (Transport::Lines(LineForm::L16), 8) => push.rounds::<3, 2>(),
-                (Transport::Lines(LineForm::L16), _) => push.rounds::<3, 3>(),
-                (Transport::Lines(LineForm::L64), 8) => push.rounds::<15, 14>(),
-                (Transport::Lines(LineForm::L64), _) => push.rounds::<15, 15>(),
-            }
-        }
+        unsafe { rounds(&push) }
     };
     // SAFETY: by this function's contract.
     unsafe { call::run(&frame, body) };
+}
+
+/// All rounds of one-shot or mesh, by the plan's transport.
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn rounds(push: &Push<'_>) -> Result<(), Failure> {
+    // SAFETY: passed on.
+    unsafe {
+        match (push.plan.transport, push.size) {
+            (Transport::Bulk, _) => bulk::rounds(push),
+            (Transport::Lines(LineForm::L8), _) => push.rounds::<1, 1>(),
+            (Transport::Lines(LineForm::L16), 8) => push.rounds::<3, 2>(),
+            (Transport::Lines(LineForm::L16), _) => push.rounds::<3, 3>(),
+            (Transport::Lines(LineForm::L64), 8) => push.rounds::<15, 14>(),
+            (Transport::Lines(LineForm::L64), _) => push.rounds::<15, 15>(),
+        }
+    }
 }
 
 impl Push<'_> {

@@ -1,5 +1,6 @@
 //! What executed twins did, for the tests that hold them to their plan.
 
+use ccl_core::plan::mhc::MhcStep;
 use ccl_core::plan::push::PushStep;
 use ccl_core::plan::ring::Step;
 use parking_lot::Mutex;
@@ -29,4 +30,17 @@ pub(super) fn record_push(rank: usize, step: PushStep) {
 #[doc(hidden)]
 pub fn take_push(rank: usize) -> Vec<PushStep> {
     PUSH_TRACE.lock().remove(&rank).unwrap_or_default()
+}
+
+static MHC_TRACE: Mutex<BTreeMap<usize, Vec<MhcStep>>> = Mutex::new(BTreeMap::new());
+
+/// As [`record`], of a reduction that an mHC boundary follows by owners.
+pub(super) fn record_mhc(rank: usize, step: MhcStep) {
+    MHC_TRACE.lock().entry(rank).or_default().push(step);
+}
+
+/// As [`take`], of the same.
+#[doc(hidden)]
+pub fn take_mhc(rank: usize) -> Vec<MhcStep> {
+    MHC_TRACE.lock().remove(&rank).unwrap_or_default()
 }

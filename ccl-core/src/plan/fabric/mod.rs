@@ -138,7 +138,17 @@ impl Fabric {
     pub fn agreed(&self, n: usize, form: LineForm) -> Agreed {
         let Config { staging_tiles: slot_tiles, push_tiles, .. } = Config::default();
         let (family, max_wires) = (self.family, self.compute_units);
-        Agreed { n, form, slot_tiles, push_tiles, bulk_bytes: 0, family, max_wires, tag_limit: TAG_LIMIT }
+        Agreed {
+            n,
+            form,
+            slot_tiles,
+            push_tiles,
+            bulk_bytes: 0,
+            family,
+            native: false,
+            max_wires,
+            tag_limit: TAG_LIMIT,
+        }
     }
 
     /// The plan of a sum of `bytes` of bfloat16 on `n` ranks of the box: by `pick`, or by what the table says.

@@ -2,7 +2,10 @@
 //! the speed of memory: `weights`, nearly all that a boundary reads, is walked in long contiguous runs and read once for
 //! several rows.
 
+mod fused;
 mod lanes;
+mod owners;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +54,7 @@ pub(super) fn all() -> Vec<Twin> {
         )* };
     }
     kernels!(Bfloat16, Float16, Float32);
+    twins.extend(fused::all());
     twins
 }
 
@@ -77,7 +81,7 @@ pub(super) unsafe fn boundary(params: &Params, n: usize, memory: &Buffers, simd:
 
 unsafe fn typed<T: Lanes>(params: &Params, n: usize, memory: &Buffers, simd: Simd) {
     #[cfg(target_arch = "x86_64")]
-    if simd == Simd::Avx2 && is_x86_feature_detected!("fma") {
+    if is_fast(simd) {
         // SAFETY: the processor has what `fast` is compiled for; the rest is passed on.
         return unsafe { fast::<T>(params, n, memory) };
     }
@@ -342,8 +346,7 @@ unsafe fn sum_run(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn finish_row<T: Lanes>(params: &Params, memory: &Buffers, row: usize, mix: &[f32; MAX_MIXES]) {
-    use std::arch::x86_64::*;
-    let (hc, d, mixes) = (params.hc(), params.hidden as usize, params.mixes());
+    let (hc, mixes) = (params.hc(), params.mixes());
     // SAFETY: by the shapes that the caller vouches for.
     let (scale, base) = unsafe {
         let scale = std::slice::from_raw_parts(memory.scale, params.variant.scales());
@@ -368,16 +371,25 @@ unsafe fn finish_row<T: Lanes>(params: &Params, memory: &Buffers, row: usize, mi
             }
         }
     }
-    if memory.y.is_null() {
-        return;
+    if !memory.y.is_null() {
+        // SAFETY: inside the shapes that the caller vouches for.
+        unsafe { y_row::<T>(params, memory, row, &used[..hc]) };
     }
+}
+
+/// y of a row, and its norm, from X' by the coefficients `used`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn y_row<T: Lanes>(params: &Params, memory: &Buffers, row: usize, used: &[f32]) {
+    use std::arch::x86_64::*;
+    let (hc, d) = (params.hc(), params.hidden as usize);
     let residual = if params.variant.has_post() { memory.residual_out.cast_const() } else { memory.residual };
     // SAFETY: inside the shapes that the caller vouches for.
     let (residual, y) = unsafe { (residual.cast::<T>().add(row * hc * d), memory.y.cast::<T>().add(row * d)) };
     for c in (0..d).step_by(8) {
         let count = (d - c).min(8);
         let mut sum = _mm256_setzero_ps();
-        for (i, factor) in used[..hc].iter().enumerate() {
+        for (i, factor) in used.iter().enumerate() {
             // SAFETY: inside the shapes that the caller vouches for.
             sum = unsafe { _mm256_fmadd_ps(_mm256_set1_ps(*factor), T::load(residual.add(i * d + c), count), sum) };
         }
@@ -389,6 +401,17 @@ unsafe fn finish_row<T: Lanes>(params: &Params, memory: &Buffers, row: usize, mi
     {
         // SAFETY: inside the shapes that the caller vouches for.
         unsafe { norm_row::<T>(params, y, memory.norm_weight.cast(), memory.normed.cast::<T>().add(row * d), eps) };
+    }
+}
+
+/// Whether the processor has what the vectors take, and they are wanted.
+fn is_fast(simd: Simd) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return simd == Simd::Avx2 && is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = simd;
+        false
     }
 }
 

@@ -1,0 +1,197 @@
+//! The launch of an all-reduce with the mHC boundary after it.
+
+#[cfg(any(feature = "soft", test))]
+use super::launch::unpack;
+use super::launch::{MHC_ARGS, arguments};
+use crate::gpu::Gpu;
+use crate::kernels::{Family, fused_name};
+use crate::memory::Allocation;
+use crate::module::KernelId;
+use ccl_core::mhc::{Buffers, Params};
+use ccl_core::plan::Agreed;
+use ccl_core::plan::mhc::{Fused, MhcPlan};
+use ccl_core::plan::push::{Mode, Transport};
+use ccl_core::protocol::{CommState, HostBlock};
+use ccl_core::{DataType, Error, Kind, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Arguments of a boundary's kernel.
+const MHC: usize = MHC_ARGS.len();
+
+/// Sizes of a fused kernel's arguments: those of a boundary's, whose `shape` has also the mode, the design and the rank;
+/// then x_out, state, host, peers (as for push kernels), `kind` with `part` above it, and rounds with the rows of a round
+/// above them.
+pub(crate) const FUSED_ARGS: [usize; MHC + 6] = {
+    let mut sizes = [8; MHC + 6];
+    let mut i = 0;
+    while i < MHC {
+        sizes[i] = MHC_ARGS[i];
+        i += 1;
+    }
+    sizes
+};
+
+/// Where `shape` is among the arguments.
+const SHAPE: usize = 18;
+/// In `shape`: a mesh, else a one-shot.
+const MESH: u64 = 1 << 17;
+const DESIGN_SHIFT: u32 = 20;
+const RANK_SHIFT: u32 = 24;
+
+/// Plans that are kept. A model has as many as it has numbers of rows.
+const KEPT: usize = 64;
+
+/// Calls made ready, by what they are.
+#[derive(Default)]
+pub(crate) struct FusedCalls {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    calls: Vec<Ready>,
+    /// Which goes next, once there are [`KEPT`].
+    oldest: usize,
+}
+
+/// A plan and its kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    plan: MhcPlan,
+    kernel: KernelId,
+}
+
+/// A call with the caller's memory.
+pub(crate) struct FusedLaunch {
+    pub(crate) kernel: KernelId,
+    pub(crate) groups: u32,
+    pub(crate) arguments: [u64; FUSED_ARGS.len()],
+    /// What work-groups share.
+    pub(crate) memory: Arc<Allocation>,
+}
+
+/// A communicator's memory, as its kernels get it.
+#[derive(Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) state: u64,
+    pub(crate) host: u64,
+    pub(crate) peers: u64,
+}
+
+/// Compiles the kernels of what `agreed` lets calls go by.
+pub(crate) fn load(gpu: &Gpu, agreed: &Agreed) -> Result<()> {
+    if !agreed.native {
+        return Ok(());
+    }
+    gpu.load(Family::Fused(agreed.form))?;
+    gpu.load(Family::FusedBulk)
+}
+
+impl FusedCalls {
+    /// The plan of a call and its kernel: kept, or by `plan`.
+    pub(crate) fn ready(
+        &self,
+        gpu: &Gpu,
+        params: &Params,
+        design: Fused,
+        plan: impl FnOnce() -> Result<MhcPlan>,
+    ) -> Result<Ready> {
+        let mut kept = self.kept.lock();
+        let is_it = |ready: &&Ready| ready.plan.design == design && ready.plan.params == *params;
+        if let Some(ready) = kept.calls.iter().find(is_it) {
+            return Ok(*ready);
+        }
+        let plan = plan()?;
+        #[cfg(debug_assertions)]
+        plan.verify().map_err(Error::Internal)?;
+        let (family, granule) = match plan.reduce.transport {
+            Transport::Bulk => (Family::FusedBulk, 0),
+            Transport::Lines(form) => (Family::Fused(form), form.granule()),
+        };
+        let name = fused_name(params.dtype, params.hc(), granule);
+        let kernel = gpu.modules.find(family, &name);
+        let kernel = kernel.ok_or_else(|| Error::NotImplemented(format!("kernel {name} on this device")))?;
+        let ready = Ready { plan, kernel };
+        if kept.calls.len() < KEPT {
+            kept.calls.push(ready);
+        } else {
+            let place = kept.oldest;
+            kept.calls[place] = ready;
+            kept.oldest = (place + 1) % KEPT;
+        }
+        Ok(ready)
+    }
+}
+
+impl Ready {
+    /// A call of `rank`. What it is of has been checked.
+    pub(crate) fn launch(
+        &self,
+        rank: usize,
+        buffers: &Buffers,
+        addresses: Addresses,
+        memory: &Arc<Allocation>,
+    ) -> FusedLaunch {
+        let Ready { plan, kernel } = self;
+        let (reduce, params) = (&plan.reduce, &plan.params);
+        let kind = Kind::new(reduce.dtype, reduce.op, reduce.order);
+        let mut words = [0; FUSED_ARGS.len()];
+        let boundary = arguments(params, reduce.n, &buffers.of_launch(params), memory.address, false);
+        words[..MHC].copy_from_slice(&boundary);
+        words[SHAPE] |= if reduce.mode == Mode::Mesh { MESH } else { 0 };
+        words[SHAPE] |= (plan.design as u64) << DESIGN_SHIFT | (rank as u64) << RANK_SHIFT;
+        words[MHC..].copy_from_slice(&[
+            buffers.x_out as u64,
+            addresses.state,
+            addresses.host,
+            addresses.peers,
+            u64::from(kind.word()) | u64::from(reduce.part) << 32,
+            u64::from(reduce.rounds) | u64::from(plan.round_rows) << 32,
+        ]);
+        FusedLaunch { kernel: *kernel, groups: reduce.wires, arguments: words, memory: memory.clone() }
+    }
+}
+
+/// The arguments of a fused kernel.
+#[cfg(any(feature = "soft", test))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FusedArgs {
+    pub(crate) params: Params,
+    pub(crate) buffers: Buffers,
+    pub(crate) n: usize,
+    pub(crate) rank: usize,
+    pub(crate) design: Fused,
+    pub(crate) mode: Mode,
+    pub(crate) kind: u32,
+    pub(crate) part: u32,
+    pub(crate) rounds: u32,
+    pub(crate) round_rows: u32,
+    pub(crate) state: *mut CommState,
+    pub(crate) host: *mut HostBlock,
+    pub(crate) peers: *const *mut u8,
+}
+
+/// What [`FusedCalls::launch`] packed.
+#[cfg(any(feature = "soft", test))]
+pub(crate) fn unpack_fused(words: &[u64; FUSED_ARGS.len()], dtype: DataType, streams: u32) -> FusedArgs {
+    let boundary: [u64; MHC] = std::array::from_fn(|i| words[i]);
+    let (params, n, buffers) = unpack(&boundary, dtype, streams);
+    let shape = words[SHAPE];
+    let [x_out, state, host, peers, kind_part, rounds_rows] = std::array::from_fn(|i| words[MHC + i]);
+    FusedArgs {
+        params,
+        buffers: Buffers { x_out: x_out as *mut _, ..buffers },
+        n,
+        rank: (shape >> RANK_SHIFT & 0xFF) as usize,
+        design: Fused::from_number((shape >> DESIGN_SHIFT & 0xF) as u32).unwrap_or(Fused::Whole),
+        mode: if shape & MESH != 0 { Mode::Mesh } else { Mode::OneShot },
+        kind: kind_part as u32,
+        part: (kind_part >> 32) as u32,
+        rounds: rounds_rows as u32,
+        round_rows: (rounds_rows >> 32) as u32,
+        state: state as *mut CommState,
+        host: host as *mut HostBlock,
+        peers: peers as *const *mut u8,
+    }
+}
