@@ -13,6 +13,7 @@ pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace};
 
 use crate::communicator::{CallOptions, Communicator};
 use crate::completion::Completion;
+use crate::endpoint::Executable;
 use crate::stream::Stream;
 use ccl_core::device::Edges;
 use ccl_core::mhc::{Buffers, Design, Params};
@@ -78,14 +79,21 @@ impl Communicator {
             Design::A => Some(Fused::Whole),
             Design::B => Some(Fused::Delayed),
             Design::C => Some(Fused::Owner),
-            // All ranks ask the same of what they agreed on.
-            Design::Auto => self.plan_mhc(params, Fused::Owner).is_ok().then_some(Fused::Owner),
+            Design::Auto => self.core().info().agreed.native.then_some(Fused::Owner),
         };
-        match fused {
+        let Some(by) = fused else {
             // SAFETY: passed on to the caller; checked above.
-            None => unsafe { self.unfused(params, buffers, stream, options) },
+            return unsafe { self.unfused(params, buffers, stream, options) };
+        };
+        match self.ready(params, buffers, by) {
             // SAFETY: as above.
-            Some(design) => unsafe { self.fused(params, buffers, design, stream, options) },
+            Ok(executable) => unsafe { self.launch_mhc(&executable, stream, options) },
+            // What can't be planned is refused on all ranks alike.
+            Err(_) if design == Design::Auto && self.plan_mhc(params, by).is_err() => {
+                // SAFETY: as above.
+                unsafe { self.unfused(params, buffers, stream, options) }
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -94,24 +102,25 @@ impl Communicator {
         MhcPlan::new(params, design, self.config().order, &self.core().info().agreed, self.config())
     }
 
-    /// # Safety
-    /// As for [`Self::mhc`]; what is passed has been checked.
-    unsafe fn fused(
-        &self,
-        params: &Params,
-        buffers: &Buffers,
-        design: Fused,
-        stream: &Stream,
-        options: CallOptions<'_>,
-    ) -> Result<Completion> {
+    fn ready(&self, params: &Params, buffers: &Buffers, design: Fused) -> Result<Executable> {
         if design != Fused::Owner && buffers.x_out.is_null() && !params.variant.has_pre() {
             return Err(Error::InvalidArgument("mHC: post alone by this design wants x_out (x itself will do)".into()));
         }
         let plan = || self.plan_mhc(params, design);
-        let executable = self.core().endpoint().fused(params, design, plan, self.rank(), buffers)?;
+        self.core().endpoint().fused(params, design, plan, self.rank(), buffers)
+    }
+
+    /// # Safety
+    /// As for [`Self::mhc`].
+    unsafe fn launch_mhc(
+        &self,
+        executable: &Executable,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
         let edges = Edges { after: options.after, signal: options.signal };
         // SAFETY: passed on to the caller.
-        unsafe { self.core().launch(&executable, stream, edges) }.map(Completion::of_call)
+        unsafe { self.core().launch(executable, stream, edges) }.map(Completion::of_call)
     }
 
     fn check_mhc(&self, params: &Params, buffers: &Buffers, reduces: bool) -> Result<()> {
@@ -161,8 +170,7 @@ impl Communicator {
         options: CallOptions<'_>,
     ) -> Result<Completion> {
         let executable = self.core().endpoint().mhc(params, self.world_size(), buffers)?;
-        let edges = Edges { after: options.after, signal: options.signal };
         // SAFETY: passed on to the caller.
-        unsafe { self.core().launch(&executable, stream, edges) }.map(Completion::of_call)
+        unsafe { self.launch_mhc(&executable, stream, options) }
     }
 }
