@@ -3,6 +3,7 @@
 mod completion;
 mod connect;
 mod register;
+mod split;
 
 pub use completion::{Completion, Health, wait};
 

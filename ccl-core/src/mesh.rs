@@ -154,24 +154,33 @@ impl Mesh {
 
     /// A second mesh of the same ranks, for steps that come when this one has been given to the watch. All ranks call it.
     pub fn twin(&self) -> Result<Mesh> {
-        let (rank, n, what) = (self.rank, self.world_size(), "a second mesh");
+        self.part(&(0..self.world_size()).collect::<Vec<_>>())
+    }
+
+    /// A mesh of some of the ranks, in the order of `members`, which hold this one; or none, of a rank that has no part in
+    /// any. All ranks of this mesh call it, those that are to be together with the same `members`.
+    pub fn part(&self, members: &[usize]) -> Result<Mesh> {
+        let (rank, n, what) = (self.rank, self.world_size(), "a further mesh");
+        let together = |peer: usize| peer != rank && members.contains(&peer);
         let mut sockets: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
         let mut given: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
         // The lower rank of each two makes their sockets.
-        for peer in rank + 1..n {
+        for peer in (rank + 1..n).filter(|peer| together(*peer)) {
             let (own, other) = sys::pair().map_err(|e| Error::system("a pair of sockets", e))?;
             (sockets[peer], given[peer]) = (Some(own), Some(other));
         }
         let parcels: Vec<_> =
             given.iter().map(|fd| Parcel { bytes: &[], fds: fd.iter().map(|fd| fd.as_fd()).collect() }).collect();
         let deliveries = self.exchange_fds(&parcels, what)?;
-        for (peer, delivery) in deliveries.into_iter().enumerate().take(rank) {
+        for (peer, delivery) in deliveries.into_iter().enumerate().take(rank).filter(|(peer, _)| together(*peer)) {
             let socket = delivery.fds.into_iter().next();
             sockets[peer] =
                 Some(socket.ok_or_else(|| Error::Internal(format!("rank {peer} sent no socket for {what}")))?);
         }
-        let pids: Vec<u32> = (0..n).map(|peer| self.peer_pid(peer).unwrap_or(0)).collect();
-        Ok(Mesh::new(rank, sockets, &pids, sys::after(Duration::ZERO)))
+        let own = members.iter().position(|member| *member == rank).unwrap_or(0);
+        let pids: Vec<u32> = members.iter().map(|peer| self.peer_pid(*peer).unwrap_or(0)).collect();
+        let sockets = members.iter().map(|peer| sockets[*peer].take()).collect();
+        Ok(Mesh::new(own, sockets, &pids, sys::after(Duration::ZERO)))
     }
 
     /// Sends bytes and a descriptor to one rank, which must call [`Mesh::recv_fd`] with the same `what`.

@@ -11,7 +11,7 @@
 //! can't help a plain fork). So that such a child can't hide its parent's death, ranks also hand each other a process
 //! descriptor and watch that.
 
-mod fork;
+pub mod fork;
 mod packet;
 mod patrol;
 mod verdict;

@@ -1,7 +1,11 @@
-//! The one boundary that every entry goes through: panics are contained, errors become codes and are remembered.
+//! The one boundary that every entry goes through: panics are contained, errors become codes, are heard and remembered.
 
-use ccl_core::Error;
+use crate::handle::{OnecclComm, handle};
+use crate::settings;
+use ccl_core::{Error, Result};
+use parking_lot::Mutex;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,26 +13,98 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub type Code = i32;
 
 pub(crate) const SUCCESS: Code = 0;
-const INTERNAL_ERROR: Code = 3;
+pub(crate) const IN_PROGRESS: Code = 6;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs an entry's body.
-pub(crate) fn entry(name: &str, body: impl FnOnce() -> ccl_core::Result<()>) -> Code {
-    let outcome = catch_unwind(AssertUnwindSafe(body));
-    let (code, text) = match outcome {
-        Ok(Ok(())) => return SUCCESS,
-        Ok(Err(error)) => (error.abi_code(), error.to_string()),
-        Err(_) => (INTERNAL_ERROR, "a panic inside the library".into()),
+/// Runs the body of an entry that has no communicator.
+pub(crate) fn entry(name: &str, body: impl FnOnce() -> Result<Code>) -> Code {
+    contained(body).unwrap_or_else(|error| {
+        hear(name, "", &error);
+        error.abi_code()
+    })
+}
+
+/// The same of an entry with one.
+///
+/// # Safety
+/// `comm` is null or came from this library, or points to readable memory.
+pub(crate) unsafe fn comm_entry(
+    name: &'static str,
+    comm: *mut OnecclComm,
+    body: impl FnOnce(&'static OnecclComm) -> Result<Code>,
+) -> Code {
+    // SAFETY: passed on to the caller.
+    let handle = match unsafe { handle(comm) } {
+        Ok(handle) => handle,
+        Err(error) => return entry(name, || Err(error)),
     };
-    // Callers of this ABI ignore return codes: what failed must be heard.
-    tracing::error!("{name}: {text}");
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    contained(|| body(handle)).unwrap_or_else(|error| {
+        hear(name, &handle.ledger.who(), &error);
+        error.abi_code()
+    })
+}
+
+/// The same of a collective: a failure stays with the communicator.
+///
+/// # Safety
+/// As for [`comm_entry`].
+pub(crate) unsafe fn call_entry(
+    name: &'static str,
+    comm: *mut OnecclComm,
+    body: impl FnOnce(&'static OnecclComm) -> Result<Code>,
+) -> Code {
+    // SAFETY: passed on to the caller.
+    let handle = match unsafe { handle(comm) } {
+        Ok(handle) => handle,
+        Err(error) => return entry(name, || Err(error)),
+    };
+    handle.ledger.begin(name);
+    contained(|| body(handle)).unwrap_or_else(|error| {
+        handle.await_end();
+        hear(name, &handle.ledger.who_and_where(), &error);
+        handle.ledger.refused(name, &error);
+        error.abi_code()
+    })
+}
+
+fn contained<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic inside the library: {}", words(&*panic)))))
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+}
+
+/// Callers of this ABI ignore return codes: what failed must be heard. What was said before is only for whoever debugs, or
+/// a call in a loop would fill the log.
+pub(crate) fn hear(name: &str, who: &str, error: &Error) {
+    /// More different failures than this are no longer kept apart.
+    const MOST: usize = 1000;
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let text = error.to_string();
+    let line = if who.is_empty() { format!("{name}: {text}") } else { format!("{name}: {who}: {text}") };
+    let first = {
+        let mut said = SAID.lock();
+        said.len() < MOST && said.insert(format!("{name}: {text}"))
+    };
+    match settings::config() {
+        Ok(_) if first => tracing::error!("{line}"),
+        Ok(_) => tracing::debug!("{line}"),
+        // There is no log, since what it is to be can't be read.
+        Err(_) if first => eprintln!("{line}"),
+        Err(_) => {}
+    }
     // Not at thread exit, when the cell may be gone: then the text is only in the log.
-    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
-    code
+    let _ = LAST.try_with(|last| *last.borrow_mut() = c_string(line));
+}
+
+pub(crate) fn c_string(text: String) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// The text of this thread's last failure; valid until its next one.
@@ -38,6 +114,19 @@ pub(crate) fn last_error() -> *const c_char {
 
 pub(crate) fn null(what: &str) -> Error {
     Error::InvalidArgument(format!("{what} is null"))
+}
+
+/// Stores a result.
+///
+/// # Safety
+/// `to` is null or valid for a write.
+pub(crate) unsafe fn put<T>(to: *mut T, value: T, what: &str) -> Result<Code> {
+    if to.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: by this function's contract.
+    unsafe { to.write(value) };
+    Ok(SUCCESS)
 }
 
 /// Names of the codes, in their order.
@@ -59,4 +148,22 @@ const NAMES: [&CStr; 13] = [
 
 pub(crate) fn code_name(code: Code) -> *const c_char {
     usize::try_from(code).ok().and_then(|code| NAMES.get(code)).unwrap_or(&c"unknown result").as_ptr()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_internal_error_with_its_words() {
+        let quiet = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let code = entry("entry", || panic!("lost {}", 7));
+        std::panic::set_hook(quiet);
+        assert_eq!(code, 3);
+        // SAFETY: this thread's own text, read before its next failure.
+        let text = unsafe { CStr::from_ptr(last_error()) }.to_str().unwrap();
+        assert!(text.contains("a panic inside the library: lost 7"), "{text}");
+    }
 }

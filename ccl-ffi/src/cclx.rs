@@ -1,7 +1,9 @@
 //! What this library has beyond oneCCL's names; `include/cclx.h` is the same for C.
 
-use crate::boundary::{Code, entry, null};
-use crate::comm::{OnecclComm, comm, parse, put};
+use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
+use crate::call::{Call, Reduction, What, datatype};
+use crate::group::issue;
+use crate::handle::OnecclComm;
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
@@ -20,20 +22,21 @@ pub unsafe extern "C" fn cclxStreamCreate(
     list: *mut c_void,
     stream: *mut *mut CclxStream,
 ) -> Code {
-    entry("cclxStreamCreate", || {
-        // SAFETY: passed on to the caller.
-        let this = unsafe { comm(communicator)? };
+    let body = |handle: &'static OnecclComm| {
+        let live = handle.live()?;
         if list.is_null() {
             return Err(null("the command list"));
         }
         if stream.is_null() {
             return Err(null("the place for the stream"));
         }
-        // SAFETY: as above.
-        let made = unsafe { this.comm.stream_from_raw(list.cast())? };
+        // SAFETY: passed on to the caller.
+        let made = unsafe { live.comm.stream_from_raw(list.cast())? };
         // SAFETY: as above.
         unsafe { put(stream, Box::into_raw(Box::new(CclxStream(made))), "the place for the stream") }
-    })
+    };
+    // SAFETY: as above.
+    unsafe { comm_entry("cclxStreamCreate", communicator, body) }
 }
 
 /// Ends a stream; the list stays.
@@ -48,7 +51,7 @@ pub unsafe extern "C" fn cclxStreamDestroy(stream: *mut CclxStream) -> Code {
         }
         // SAFETY: made by `Box::into_raw` in `cclxStreamCreate`, destroyed once by contract.
         drop(unsafe { Box::from_raw(stream) });
-        Ok(())
+        Ok(SUCCESS)
     })
 }
 
@@ -62,7 +65,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
     send: *const c_void,
     recv: *mut c_void,
     count: usize,
-    datatype: c_int,
+    datatype_number: c_int,
     op: c_int,
     communicator: *mut OnecclComm,
     stream: *mut CclxStream,
@@ -70,25 +73,31 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
     wait: *const *mut c_void,
     signal: *mut c_void,
 ) -> Code {
-    entry("cclxAllReduceAfter", || {
+    let body = |handle: &'static OnecclComm| {
         // SAFETY: passed on to the caller.
-        let (this, stream) = unsafe { (comm(communicator)?, stream.as_ref()) };
-        let (dtype, op) = parse(datatype, op)?;
-        // SAFETY: as above.
-        let after = unsafe { events(n_wait, wait)? };
+        let (stream, after) = unsafe { (stream.as_ref(), events(n_wait, wait)?) };
         let Some(stream) = stream else {
             if n_wait > 0 || !signal.is_null() {
                 return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
             }
-            // SAFETY: as above.
-            return unsafe { this.all_reduce_on_host(send, recv, count, dtype, op) };
+            return issue(handle, |live| {
+                let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+                Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
+            });
         };
-        let request = this.comm.request(count as u64, dtype, op);
+        let live = handle.live()?;
+        let dtype = datatype(datatype_number)?;
+        let Reduction::Known(op) = live.operations.lock().get(op)? else {
+            return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
+        };
+        let request = live.comm.request(count as u64, dtype, op);
         let signal = (!signal.is_null()).then_some(signal.cast());
         // SAFETY: as above.
-        let done = unsafe { this.comm.all_reduce_with(&request, send, recv, &stream.0, CallOptions { after, signal }) };
-        done.map(drop)
-    })
+        let done = unsafe { live.comm.all_reduce_with(&request, send, recv, &stream.0, CallOptions { after, signal }) };
+        done.map(|_| SUCCESS)
+    };
+    // SAFETY: as above.
+    unsafe { call_entry("cclxAllReduceAfter", communicator, body) }
 }
 
 /// # Safety

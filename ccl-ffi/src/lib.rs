@@ -1,12 +1,33 @@
-//! The C ABI: oneCCL's names, so that programs built for it find this library in its place.
+//! The C ABI: oneCCL's names, so that programs built for it find this library in its place (docs/abi.md).
 //!
-//! What is here so far is what a program needs for an all-reduce of host buffers. Every entry is contained: a panic
-//! becomes `onecclInternalError` and never crosses the boundary.
+//! Every entry is contained: a panic becomes `onecclInternalError` and never crosses the boundary. With a null stream
+//! buffers are the host's and a call returns with its result.
 
+mod abi;
 mod boundary;
+mod call;
 mod cclx;
-mod comm;
+mod collectives;
+mod forming;
+mod group;
+mod handle;
+mod host;
+mod info;
+mod ledger;
+mod lifecycle;
+mod memory;
+mod redop;
+mod settings;
+mod unsupported;
 
+pub use abi::*;
 pub use boundary::Code;
 pub use cclx::*;
-pub use comm::*;
+pub use collectives::*;
+pub use group::{onecclGroupEnd, onecclGroupStart};
+pub use handle::OnecclComm;
+pub use info::*;
+pub use lifecycle::*;
+pub use memory::*;
+pub use redop::{onecclRedOpCreatePreMulSum, onecclRedOpDestroy};
+pub use unsupported::*;

@@ -2,6 +2,7 @@
 
 #[cfg(all(test, feature = "soft", feature = "test-hooks"))]
 mod overlap;
+mod split;
 
 use crate::buffer::{Buffer, Element};
 use crate::check;
@@ -68,8 +69,8 @@ impl Builder {
         self.form(device, mesh)
     }
 
-    /// Forms a group of one mesh from [`bootstrap::local`]: ranks as threads of one process. Every rank's thread calls
-    /// this.
+    /// Forms a group of one mesh, as from [`bootstrap::local`] for ranks that are threads of one process. Every rank's
+    /// thread calls this.
     pub fn init_local(self, mesh: Mesh) -> Result<Communicator> {
         let device = match self.open(mesh.rank()) {
             Ok(device) => device,
@@ -152,6 +153,8 @@ pub struct CallOptions<'a> {
 /// What a communicator turned out to be, in plain words and numbers.
 #[derive(Clone, Debug)]
 pub struct Description {
+    /// A number that is alike on all ranks, and like no other communicator's as far as chance goes.
+    pub name: u32,
     /// The driver, and how it was reached.
     pub driver: String,
     /// The device.
@@ -197,6 +200,7 @@ impl Communicator {
     pub fn describe(&self) -> Description {
         let info = self.core.info();
         Description {
+            name: info.name,
             driver: self.gpu.facts.driver.clone(),
             device: self.gpu.facts.name.clone(),
             device_index: self.gpu.index(),

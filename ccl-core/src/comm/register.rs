@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 /// The ranks' way to exchange descriptors while the watch has their first mesh.
 pub(super) struct Registrations {
-    mesh: Mesh,
+    pub(super) mesh: Mesh,
     /// The number of the next registration: all ranks register in the same order, and so count alike.
     next: u32,
 }

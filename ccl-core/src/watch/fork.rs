@@ -14,7 +14,7 @@ unsafe extern "C" fn in_child() {
 }
 
 /// How many forks lie between this process and the first; counted from the first call on.
-pub(super) fn generation() -> Result<u32> {
+pub fn generation() -> Result<u32> {
     static HANDLER: OnceLock<i32> = OnceLock::new();
     // SAFETY: the handler is a function of this library with the right signature and does nothing but an atomic add,
     // which is allowed after a fork. The C library drops it when this library is unloaded.
@@ -24,7 +24,7 @@ pub(super) fn generation() -> Result<u32> {
     }
 }
 
-/// The same, on the hot path.
-pub(super) fn current() -> u32 {
+/// The same, on the hot path; right once [`generation`] was asked.
+pub fn current() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }

@@ -1,0 +1,284 @@
+//! The collectives, under oneCCL's names. With a null stream the buffers are the host's, and a call returns with its result:
+//! outside a group at once, inside one at the group's end. Another stream is refused: SYCL queues are not bridged.
+
+use crate::boundary::{Code, call_entry, null};
+use crate::call::{Call, What, datatype, rank};
+use crate::group::issue;
+use crate::handle::OnecclComm;
+use ccl_core::{Error, Result};
+use std::ffi::{c_int, c_void};
+
+/// Only the null stream, so far.
+fn on_host(stream: *mut c_void) -> Result<()> {
+    if stream.is_null() {
+        return Ok(());
+    }
+    Err(Error::NotImplemented(
+        "a stream (SYCL queue): only host buffers with a null stream so far; cclxAllReduceAfter takes Level Zero lists"
+            .into(),
+    ))
+}
+
+/// A caller's list of one count for each rank.
+///
+/// # Safety
+/// `counts` is null or holds `n` numbers.
+unsafe fn counts(counts: *const usize, n: usize, what: &str) -> Result<Vec<usize>> {
+    if counts.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: by this function's contract.
+    Ok(unsafe { std::slice::from_raw_parts(counts, n) }.to_vec())
+}
+
+/// `recv` = reduction of all ranks' `send`, on every rank. In place: `send` = `recv`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllReduce(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    op: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |live| {
+            on_host(stream)?;
+            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+            Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclAllReduce", communicator, body) }
+}
+
+/// The same on the rank `root` only.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclReduce(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    op: c_int,
+    root: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |live| {
+            on_host(stream)?;
+            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+            Ok(Call { what: What::Reduce { root: rank(root, "root")? }, count, dtype, reduction, send, recv })
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclReduce", communicator, body) }
+}
+
+/// The same of which every rank gets its piece of `count` elements. In place: `recv` = `send` + rank * `count`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclReduceScatter(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    op: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |live| {
+            on_host(stream)?;
+            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+            Ok(Call { what: What::ReduceScatter, count, dtype, reduction, send, recv })
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclReduceScatter", communicator, body) }
+}
+
+/// `recv` = the `send` of the rank `root`, on every rank. In place: `send` = `recv`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclBroadcast(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    root: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::Broadcast { root: rank(root, "root")? };
+            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclBroadcast", communicator, body) }
+}
+
+/// `recv` = this rank's piece of the `send` of the rank `root`. In place: `recv` = `send` + root * `count`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclScatter(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    root: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::Scatter { root: rank(root, "root")? };
+            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclScatter", communicator, body) }
+}
+
+/// `recv` = all ranks' `send`, by rank. In place: `send` = `recv` + rank * `count`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllGather(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::AllGather;
+            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclAllGather", communicator, body) }
+}
+
+/// `recv` = this rank's pieces of all ranks' `send`, by rank; `count` elements each. In place: `send` = `recv`.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllToAll(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::AllToAll;
+            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclAllToAll", communicator, body) }
+}
+
+/// The same with pieces of any size: `send` holds `to[i]` elements for each rank i, one after the other, and `recv` gets
+/// `from[i]` of each.
+///
+/// # Safety
+/// `send` and `recv` hold what the call reads and writes, `to` and `from` one number for each rank; `communicator` is null or
+/// a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllToAllV(
+    send: *const c_void,
+    to: *const usize,
+    recv: *mut c_void,
+    from: *const usize,
+    datatype_number: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |live| {
+            on_host(stream)?;
+            let n = live.comm.world_size();
+            // SAFETY: passed on to the caller.
+            let (to, from) =
+                unsafe { (counts(to, n, "the list of send counts")?, counts(from, n, "the list of receive counts")?) };
+            Ok(Call::moving(What::AllToAllV { to, from }, 0, datatype(datatype_number)?, send, recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclAllToAllV", communicator, body) }
+}
+
+/// Sends to the rank `peer`, which receives as much.
+///
+/// # Safety
+/// `send` holds `count` elements; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclSend(
+    send: *const c_void,
+    count: usize,
+    datatype_number: c_int,
+    peer: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::Send { to: rank(peer, "peer")? };
+            Ok(Call::moving(what, count, datatype(datatype_number)?, send, std::ptr::null_mut()))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclSend", communicator, body) }
+}
+
+/// Receives from the rank `peer`, which sends as much.
+///
+/// # Safety
+/// `recv` holds `count` elements; `communicator` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclRecv(
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    peer: c_int,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |_| {
+            on_host(stream)?;
+            let what = What::Receive { from: rank(peer, "peer")? };
+            Ok(Call::moving(what, count, datatype(datatype_number)?, std::ptr::null(), recv))
+        })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_entry("onecclRecv", communicator, body) }
+}

@@ -1,0 +1,193 @@
+//! What `onecclComm_t` points to. Handles are never freed: one that is used after its end says so, and a text that it gave
+//! out stays readable. That costs some hundred bytes a communicator.
+
+use crate::forming::Wish;
+use crate::host::HostPath;
+use crate::ledger::Ledger;
+use crate::redop::Operations;
+use ccl_core::config::Config;
+use ccl_core::watch::fork;
+use ccl_core::{Error, Result};
+use ccl_ze::Communicator;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What `onecclComm_t` points to.
+#[repr(C)]
+pub struct OnecclComm {
+    /// Address of this copy's [`COPY`], first so that any copy can tell.
+    copy: usize,
+    generation: u32,
+    state: RwLock<State>,
+    pub(crate) ledger: Arc<Ledger>,
+}
+
+/// How far a communicator is.
+pub(crate) enum State {
+    /// It is being made.
+    Forming,
+    Live(Arc<Live>),
+    /// It takes no more calls.
+    Finalized(Arc<Live>),
+    /// It could not be made.
+    Failed(Error),
+    Aborted,
+    Destroyed,
+}
+
+/// A communicator, and what this ABI has beside it.
+pub(crate) struct Live {
+    // Dropped before what its calls may still use.
+    pub(crate) comm: Communicator,
+    pub(crate) name: u32,
+    pub(crate) wish: Wish,
+    pub(crate) host: Mutex<HostPath>,
+    pub(crate) operations: Mutex<Operations>,
+    /// Registered buffers by their handles.
+    pub(crate) registered: Mutex<BTreeMap<usize, (usize, usize)>>,
+}
+
+/// Its address tells this copy of the library from another in the same process.
+static COPY: u8 = 0;
+
+fn copy() -> usize {
+    &raw const COPY as usize
+}
+
+impl OnecclComm {
+    pub(crate) fn forming(config: &Config) -> Result<&'static OnecclComm> {
+        let (copy, generation, state) = (copy(), fork::generation()?, RwLock::new(State::Forming));
+        Ok(Box::leak(Box::new(OnecclComm { copy, generation, state, ledger: Arc::new(Ledger::new(config)) })))
+    }
+
+    /// The communicator came to be, or not; unless somebody has ended it meanwhile.
+    pub(crate) fn formed(&self, outcome: Result<Live>) -> Result<()> {
+        let mut state = self.state.write();
+        match (&*state, outcome) {
+            (State::Forming, Ok(live)) => *state = State::Live(Arc::new(live)),
+            (State::Forming, Err(error)) => {
+                *state = State::Failed(error.clone());
+                return Err(error);
+            }
+            (_, outcome) => drop(outcome?),
+        }
+        Ok(())
+    }
+
+    /// The communicator, for a call.
+    pub(crate) fn live(&self) -> Result<Arc<Live>> {
+        self.check_process()?;
+        match &*self.state.read() {
+            State::Live(live) => Ok(live.clone()),
+            State::Finalized(_) => Err(Error::InvalidUsage("the communicator is finalized".into())),
+            other => Err(other.absence()),
+        }
+    }
+
+    /// Takes no more calls; the communicator.
+    pub(crate) fn finalize(&self) -> Result<Arc<Live>> {
+        self.check_process()?;
+        let mut state = self.state.write();
+        match &*state {
+            State::Live(live) => {
+                let live = live.clone();
+                *state = State::Finalized(live.clone());
+                Ok(live)
+            }
+            State::Finalized(_) => Err(Error::InvalidUsage("the communicator was finalized before".into())),
+            other => Err(other.absence()),
+        }
+    }
+
+    /// The communicator, for a question.
+    pub(crate) fn known(&self) -> Result<Arc<Live>> {
+        self.check_process()?;
+        match &*self.state.read() {
+            State::Live(live) | State::Finalized(live) => Ok(live.clone()),
+            other => Err(other.absence()),
+        }
+    }
+
+    /// Puts another state in place; the old one.
+    pub(crate) fn become_state(&self, new: State) -> Result<State> {
+        self.check_process()?;
+        Ok(std::mem::replace(&mut *self.state.write(), new))
+    }
+
+    /// Whether it is still being made.
+    pub(crate) fn is_forming(&self) -> Result<bool> {
+        self.check_process()?;
+        Ok(matches!(&*self.state.read(), State::Forming))
+    }
+
+    /// Does not return where the communicator has failed and the process is about to end for it.
+    pub(crate) fn await_end(&self) {
+        // More than whoever ends it needs on any machine.
+        const LONG_ENOUGH: Duration = Duration::from_secs(30);
+        if self.ledger.ends_with_failure() && self.known().is_ok_and(|live| live.comm.fault().is_some()) {
+            std::thread::sleep(LONG_ENOUGH);
+        }
+    }
+
+    /// Before any lock: in a forked child its holder may not exist.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if fork::current() == self.generation {
+            return Ok(());
+        }
+        Err(Error::InvalidUsage("used after fork; a communicator belongs to one process".into()))
+    }
+}
+
+impl State {
+    fn absence(&self) -> Error {
+        match self {
+            State::Failed(error) => error.clone(),
+            State::Forming => Error::InvalidUsage("the communicator is still being made".into()),
+            State::Aborted => Error::InvalidUsage("the communicator was aborted".into()),
+            _ => Error::InvalidUsage("the communicator was destroyed".into()),
+        }
+    }
+}
+
+/// The handle behind a pointer.
+///
+/// # Safety
+/// `comm` is null or came from this library, or points to a word of readable memory.
+pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm> {
+    if comm.is_null() {
+        return Err(Error::InvalidArgument(
+            "the communicator is null: it was never made, or its making failed (the log says why)".into(),
+        ));
+    }
+    if !comm.is_aligned() {
+        return Err(Error::InvalidArgument(format!("{comm:p} is no communicator")));
+    }
+    // SAFETY: readable by this function's contract.
+    let copy_of_maker = unsafe { (&raw const (*comm).copy).read() };
+    if copy_of_maker != copy() {
+        return Err(Error::InvalidUsage(format!(
+            "the communicator {comm:p} was not made by this copy of the library ({}): the process has two, and its calls \
+             are split between them; load one only",
+            own_path()
+        )));
+    }
+    // SAFETY: it has the mark of this copy, whose handles live for ever.
+    Ok(unsafe { &*comm })
+}
+
+/// The file that this copy of the library was loaded from.
+pub(crate) fn own_path() -> String {
+    // SAFETY: all zeros is a value of this plain C structure.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let address: *const c_void = (&raw const COPY).cast();
+    // SAFETY: an address of this library, and a place for what is known of it.
+    let known = unsafe { libc::dladdr(address, &raw mut info) };
+    if known == 0 || info.dli_fname.is_null() {
+        return "of unknown path".into();
+    }
+    // SAFETY: the loader gave a terminated string that lives as long as the library is loaded.
+    unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
+}

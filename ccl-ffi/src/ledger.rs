@@ -1,0 +1,115 @@
+//! What a communicator's messages need to know: who it is, how many calls it was given, and its first failure.
+
+use crate::boundary::{Code, c_string};
+use ccl_core::Error;
+use ccl_core::config::{Config, OnError};
+use parking_lot::Mutex;
+use std::ffi::CString;
+use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Outlives its communicator: texts that were given out stay.
+pub(crate) struct Ledger {
+    who: OnceLock<Who>,
+    calls: AtomicU64,
+    latest: Mutex<&'static str>,
+    first: OnceLock<(Code, CString)>,
+    /// This rank gives up on purpose: no failure.
+    pub(crate) aborting: AtomicBool,
+    on_error: Option<OnError>,
+    /// Whether the log is not what a person at a terminal sees.
+    logs_elsewhere: bool,
+}
+
+struct Who {
+    rank: usize,
+    world_size: usize,
+    name: u32,
+}
+
+impl Ledger {
+    pub(crate) fn new(config: &Config) -> Ledger {
+        Ledger {
+            who: OnceLock::new(),
+            calls: AtomicU64::new(0),
+            latest: Mutex::new("no call"),
+            first: OnceLock::new(),
+            aborting: AtomicBool::new(false),
+            on_error: config.on_error,
+            logs_elsewhere: config.log_file.is_some(),
+        }
+    }
+
+    pub(crate) fn introduce(&self, rank: usize, world_size: usize, name: u32) {
+        let _ = self.who.set(Who { rank, world_size, name });
+    }
+
+    /// Counts a collective.
+    pub(crate) fn begin(&self, name: &'static str) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        *self.latest.lock() = name;
+    }
+
+    /// "communicator 0badcafe, rank 1 of 2".
+    pub(crate) fn who(&self) -> String {
+        match self.who.get() {
+            Some(Who { rank, world_size, name }) => format!("communicator {name:08x}, rank {rank} of {world_size}"),
+            None => "a communicator that has not formed".into(),
+        }
+    }
+
+    /// The same, and the number of the latest call.
+    pub(crate) fn who_and_where(&self) -> String {
+        format!("call #{}, {}", self.calls.load(Ordering::Relaxed), self.who())
+    }
+
+    /// The first failure, which stays.
+    pub(crate) fn first(&self) -> Option<&(Code, CString)> {
+        self.first.get()
+    }
+
+    fn keep(&self, error: &Error, line: &str) {
+        let _ = self.first.set((error.abi_code(), c_string(line.into())));
+    }
+
+    /// A call was not made. Callers that ignore its code would go on with whatever the buffers hold: whoever asked for the
+    /// end of the process gets it. Otherwise a caller that reads codes may go on.
+    pub(crate) fn refused(&self, name: &str, error: &Error) {
+        let line = format!("{name}: {}: {error}", self.who_and_where());
+        self.keep(error, &line);
+        if self.on_error == Some(OnError::Abort) && !self.aborting.load(Ordering::Relaxed) {
+            end_process(&line);
+        }
+    }
+
+    /// A call failed, or a peer is gone: the communicator is of no use any more.
+    pub(crate) fn failed(&self, error: &Error) {
+        let line = format!("{}: {}: {error}", *self.latest.lock(), self.who_and_where());
+        self.keep(error, &line);
+        if self.aborting.load(Ordering::Relaxed) {
+            tracing::info!("{line}");
+            return;
+        }
+        // Whatever a caller that ignores codes would compute from here on would rest on a wrong result.
+        let ends = self.ends_with_failure();
+        if self.logs_elsewhere || !ends {
+            tracing::error!("{line}");
+        }
+        if ends {
+            end_process(&line);
+        }
+    }
+
+    /// Whether a failure ends the process.
+    pub(crate) fn ends_with_failure(&self) -> bool {
+        self.on_error != Some(OnError::Log) && !self.aborting.load(Ordering::Relaxed)
+    }
+}
+
+/// A process that ends says why on standard error, wherever its log goes; in one write, so that ranks' messages don't mix.
+fn end_process(line: &str) {
+    let message = format!("{line}; the process ends (CCLX_ON_ERROR=log would keep it)\n");
+    let _ = std::io::stderr().write_all(message.as_bytes());
+    std::process::abort();
+}
