@@ -32,10 +32,13 @@ struct Cli {
 enum Command {
     /// Time a collective between processes of this machine and check every element of its results
     #[command(after_help = perf::AFTER_HELP)]
-    Perf(Box<perf::Args>),
+    Perf(Box<perf::Perf>),
     /// One rank of `ccl perf`, which starts it.
     #[command(name = perf::RANK_COMMAND, hide = true)]
     Rank,
+    /// One rank of `ccl perf mhc`, which starts it.
+    #[command(name = perf::MHC_RANK_COMMAND, hide = true)]
+    MhcRank,
     /// Tell what would run on this machine and why, and what would stop it
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::Args),
@@ -57,8 +60,9 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Perf(args) => perf::main(*args),
+        Command::Perf(perf) => perf::main(*perf),
         Command::Rank => perf::rank(),
+        Command::MhcRank => perf::mhc_rank(),
         Command::Doctor(args) => doctor::main(&args),
         Command::DoctorProbe(args) => doctor::probe(&args),
         Command::Verify(args) => verify::main(&args),

@@ -53,6 +53,22 @@ pub(super) struct Ready {
     pub(super) init_ms: f64,
 }
 
+impl Ready {
+    pub(super) fn of(comm: &ccl_ze::Communicator, init_ms: f64) -> Self {
+        let is = comm.describe();
+        Self {
+            driver: is.driver,
+            device: is.device,
+            device_index: is.device_index,
+            software: is.software,
+            p2p: is.p2p,
+            granule: is.granule,
+            staging_bytes: is.staging_bytes,
+            init_ms,
+        }
+    }
+}
+
 /// Times of one rank's calls in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Timing {

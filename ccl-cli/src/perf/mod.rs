@@ -2,25 +2,47 @@
 
 mod data;
 mod message;
+mod mhc;
 mod options;
 mod rank;
 mod report;
 mod sizes;
 
-pub(crate) use options::{AFTER_HELP, Args};
+pub(crate) use mhc::{RANK_COMMAND as MHC_RANK_COMMAND, rank as mhc_rank};
+pub(crate) use options::AFTER_HELP;
 pub(crate) use rank::rank;
 
 use crate::crew::{Crew, Failure, Seat};
 use ccl_core::bootstrap::{RootOptions, UniqueId};
+use ccl_core::config::Config;
 use indicatif::{ProgressBar, ProgressStyle};
 use message::{Command, Job, Ready, Reply, Timing};
-use options::{Options, Series};
+use options::{Args, Options, Series};
 use report::{Replay, Report, Row};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sizes::Step;
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// What is measured: a collective over message sizes, or something that has options of its own.
+#[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Perf {
+    #[command(subcommand)]
+    other: Option<Other>,
+    #[command(flatten)]
+    sizes: Option<Args>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Other {
+    /// Time the mHC boundaries of a decode token, fused with their all-reduces and not
+    #[command(after_help = mhc::AFTER_HELP)]
+    Mhc(mhc::Args),
+}
 
 /// The hidden command that makes a process a rank.
 pub(crate) const RANK_COMMAND: &str = "__rank";
@@ -69,12 +91,20 @@ impl Stop {
     }
 }
 
-pub(crate) fn main(args: Args) -> ExitCode {
+pub(crate) fn main(perf: Perf) -> ExitCode {
     // Other names and values than text are none of ours, but for the values of variables that are: the ranks would
     // refuse them.
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let done = args.resolve(environment).map_err(Stop::usage).and_then(|options| run(&options));
+    let done = match perf {
+        Perf { other: Some(Other::Mhc(args)), .. } => {
+            args.resolve(environment).map_err(Stop::usage).and_then(|options| mhc::run(&options))
+        }
+        Perf { other: None, sizes: Some(args) } => {
+            args.resolve(environment).map_err(Stop::usage).and_then(|options| run(&options))
+        }
+        Perf { other: None, sizes: None } => Err(Stop::usage("no collective; there are: all_reduce mhc")),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => {
@@ -151,20 +181,30 @@ fn print(text: &str) -> Result<(), Stop> {
 
 /// Starts the ranks and waits until all are ready.
 fn start(options: &Options) -> Result<(Crew<Reply>, Vec<Ready>), Stop> {
+    let job = || Job { max_bytes: options.max_bytes(), registered: options.registered, corrupt: options.corrupt };
+    let ready = |reply| if let Reply::Ready(ready) = reply { Some(ready) } else { None };
+    form(RANK_COMMAND, options.ranks, &options.config, &options.variables, job, ready)
+}
+
+/// Starts a group whose ranks do a job each by the hidden command, and waits for the first word of all.
+fn form<J: Serialize, A: DeserializeOwned + Send + 'static>(
+    command: &str,
+    ranks: usize,
+    config: &Config,
+    variables: &[(&'static str, String)],
+    job: impl Fn() -> J,
+    ready: impl Fn(A) -> Option<Ready>,
+) -> Result<(Crew<A>, Vec<Ready>), Stop> {
     // This process, which is no rank, serves the rendezvous.
-    let limit = options.config.connection_timeout;
+    let limit = config.connection_timeout;
     let root = RootOptions { idle_limit: limit, join_limit: limit, ..Default::default() };
     let id = UniqueId::create(root).map_err(Stop::not_started)?;
-    let job = || Job { max_bytes: options.max_bytes(), registered: options.registered, corrupt: options.corrupt };
-    let jobs = Seat::all(options.ranks, &id).map(|seat| (seat, job())).collect();
-    let silence = options.config.timeout.max(limit) + PATIENCE;
-    let mut crew = Crew::start(RANK_COMMAND, jobs, &options.variables, silence).map_err(Stop::not_started)?;
+    let jobs = Seat::all(ranks, &id).map(|seat| (seat, job())).collect();
+    let silence = config.timeout.max(limit) + PATIENCE;
+    let mut crew = Crew::start(command, jobs, variables, silence).map_err(Stop::not_started)?;
     let replies = crew.gather(&mut || {}).map_err(Stop::not_started)?;
-    let ready: Vec<Ready> = replies
-        .into_iter()
-        .filter_map(|reply| if let Reply::Ready(ready) = reply { Some(ready) } else { None })
-        .collect();
-    if ready.len() != options.ranks {
+    let ready: Vec<Ready> = replies.into_iter().filter_map(ready).collect();
+    if ready.len() != ranks {
         return Err(Stop::not_started("a rank gave another answer than was asked for"));
     }
     Ok((crew, ready))
@@ -280,27 +320,14 @@ fn check(crew: &mut Crew<Reply>, replayed: bool, what: &str, busy: &mut dyn FnMu
     Ok(wrong)
 }
 
-/// What is measured, on what, and how.
-fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> String {
-    let step = match options.step {
-        Step::Factor(factor) => format!("factor {factor}"),
-        Step::Bytes(bytes) => format!("step {bytes}"),
-    };
+/// On what is measured.
+fn who(ready: &[Ready], pids: &[u32]) -> Vec<String> {
     let root = &ready[0];
-    let mut lines = vec![
-        format!(
-            "ccl perf {}: {} ranks, {} to {} bytes, {step}",
-            options.collective,
-            options.ranks,
-            options.min_bytes(),
-            options.max_bytes(),
-        ),
-        format!("Driver: {}", root.driver),
-    ];
+    let mut lines = vec![format!("Driver: {}", root.driver)];
     for (rank, (is, pid)) in ready.iter().zip(pids).enumerate() {
         lines.push(format!(" Rank {rank:2} Pid {pid:6} device {:2} [{}]", is.device_index, is.device));
     }
-    let way = match (options.ranks, root.p2p) {
+    let way = match (ready.len(), root.p2p) {
         (1, _) => "none (one rank)",
         (_, true) => "direct stores into the next device's memory (P2P)",
         (_, false) => "staging in host memory (no P2P)",
@@ -309,6 +336,23 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> Strin
         "Links: {way}; lines of {} bytes; {} bytes of staging memory a rank",
         root.granule, root.staging_bytes
     ));
+    lines
+}
+
+/// What is measured, on what, and how.
+fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> String {
+    let step = match options.step {
+        Step::Factor(factor) => format!("factor {factor}"),
+        Step::Bytes(bytes) => format!("step {bytes}"),
+    };
+    let mut lines = vec![format!(
+        "ccl perf {}: {} ranks, {} to {} bytes, {step}",
+        options.collective,
+        options.ranks,
+        options.min_bytes(),
+        options.max_bytes(),
+    )];
+    lines.extend(who(ready, pids));
     if options.registered {
         lines.push("Buffers: registered with the communicator".into());
     }

@@ -99,7 +99,7 @@ pub(super) struct Series {
 
 /// One or several of something. (A plain list would be read as several arguments.)
 #[derive(Clone, Debug)]
-struct Choice<T>(Vec<T>);
+pub(super) struct Choice<T>(pub(super) Vec<T>);
 
 /// A run that this build can do.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Options {
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
+pub(super) fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number from 0 up"))
 }
 
@@ -151,7 +151,7 @@ fn factor(text: &str) -> Result<u64, String> {
     }
 }
 
-fn choice<T: PartialEq>(
+pub(super) fn choice<T: PartialEq>(
     text: &str,
     all: impl IntoIterator<Item = T>,
     parse: impl Fn(&str) -> Result<T, String>,
@@ -187,7 +187,7 @@ fn warmup(text: &str) -> Result<u32, String> {
     }
 }
 
-fn iterations(text: &str) -> Result<u32, String> {
+pub(super) fn iterations(text: &str) -> Result<u32, String> {
     match warmup(text)? {
         0 => Err("at least 1 call must be timed".into()),
         calls => Ok(calls),
@@ -200,7 +200,8 @@ impl Args {
         let there = COLLECTIVES[0];
         match COLLECTIVES.into_iter().find(|name| *name == self.collective) {
             Some(name) if name == there => {}
-            Some(name) => return Err(format!("{name} is not there yet; there is: {there}")),
+            Some("mhc") => return Err("mhc has options of its own and comes first: ccl perf mhc --help".into()),
+            Some(name) => return Err(format!("{name} is not there yet; there are: {there} mhc")),
             None => {
                 return Err(format!("unknown collective '{}'; known: {}", self.collective, COLLECTIVES.join(" ")));
             }
@@ -223,21 +224,10 @@ impl Args {
         let forced = self.algo.clone();
         variables.extend(self.algo.map(|algo| ("CCL_ALLREDUCE", algo)));
 
-        let mut soft_devices = false;
-        let inherited = environment.into_iter().filter(|(name, _)| {
-            soft_devices |= name == "ZE_SOFT_DEVICES";
-            !variables.iter().any(|(set, _)| set == name)
-        });
-        let inherited: Vec<_> = inherited.collect();
-        let set = variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let config = Config::from_vars(inherited.into_iter().chain(set));
-        let config = config.map_err(|error| match &forced {
-            Some(algo) if error.to_string().contains("CCL_ALLREDUCE") => format!("--algo {algo}: {error}"),
-            _ => error.to_string(),
+        let config = configure(&mut variables, environment, self.ranks).map_err(|error| match &forced {
+            Some(algo) if error.contains("CCL_ALLREDUCE") => format!("--algo {algo}: {error}"),
+            _ => error,
         })?;
-        if !soft_devices {
-            variables.push(("ZE_SOFT_DEVICES", self.ranks.to_string()));
-        }
 
         let step = match (self.step, self.factor) {
             (Some(bytes), _) => Step::Bytes(bytes),
@@ -273,6 +263,27 @@ impl Args {
             variables,
         })
     }
+}
+
+/// The configuration that ranks will have: of the environment, and above it of the variables that are set for them. The
+/// software driver shows as many devices as there are ranks, unless the environment says how many.
+pub(super) fn configure(
+    variables: &mut Vec<(&'static str, String)>,
+    environment: impl IntoIterator<Item = (String, String)>,
+    ranks: u32,
+) -> Result<Config, String> {
+    let mut soft_devices = false;
+    let inherited = environment.into_iter().filter(|(name, _)| {
+        soft_devices |= name == "ZE_SOFT_DEVICES";
+        !variables.iter().any(|(set, _)| set == name)
+    });
+    let inherited: Vec<_> = inherited.collect();
+    let set = variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let config = Config::from_vars(inherited.into_iter().chain(set)).map_err(|error| error.to_string())?;
+    if !soft_devices {
+        variables.push(("ZE_SOFT_DEVICES", ranks.to_string()));
+    }
+    Ok(config)
 }
 
 /// Asks the library for a plan, so that what it can't do is refused before a process is started.
@@ -356,8 +367,8 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (line, word) in [
-            ("reduce_scatter", "reduce_scatter is not there yet; there is: all_reduce"),
-            ("mhc", "mhc is not there yet"),
+            ("reduce_scatter", "reduce_scatter is not there yet; there are: all_reduce mhc"),
+            ("mhc", "comes first"),
             ("all_reduction", "unknown collective 'all_reduction'"),
             ("all_reduce --algo direct", "by algorithm direct on 2 ranks: buffers are not registered"),
             ("all_reduce --algo tree", "--algo tree: "),

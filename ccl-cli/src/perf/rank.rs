@@ -34,17 +34,7 @@ fn run(seat: Seat, job: Job) -> Result<()> {
     let comm = Communicator::builder_with(config).init(&seat.id()?, seat.rank, seat.ranks)?;
     let init_ms = begun.elapsed().as_secs_f64() * 1e3;
     let mut bench = Bench::new(comm, &seat, &job)?;
-    let is = bench.comm.describe();
-    member::say(Reply::Ready(Ready {
-        driver: is.driver,
-        device: is.device,
-        device_index: is.device_index,
-        software: is.software,
-        p2p: is.p2p,
-        granule: is.granule,
-        staging_bytes: is.staging_bytes,
-        init_ms,
-    }))?;
+    member::say(Reply::Ready(Ready::of(&bench.comm, init_ms)))?;
     let done = bench.obey();
     if done.is_err() {
         // Nothing that may still run is waited for, so that the failure is told at once. The process ends with it.
