@@ -4,6 +4,10 @@
 #ifndef CCL_MEMORY_ORDER_H
 #define CCL_MEMORY_ORDER_H
 
+#ifdef __NVPTX__
+#include "memory_order_ptx.h"
+#else
+
 // A line is one store of its granule: data and flag together, so no order between stores is needed at all. What can't
 // be seen torn is the link's property, measured at init. The Nontemporal operand of SPIR-V's OpStore is what makes IGC
 // bypass both caches; disassembly: store.ugm.d32x2 / d32x4 .uc.uc.
@@ -88,6 +92,8 @@ INLINE void fence_device_acquire(void)
 {
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
 }
+
+#endif
 
 INLINE uint read_shared(volatile global uint *word)
 {

@@ -3,10 +3,11 @@
 //! | variable | values | default |
 //! |---|---|---|
 //! | `ZE_SOFT_DEVICES` | how many devices there are, 1 to 64 | 4 |
-//! | `ZE_SOFT_ENGINE` | `native`: modules are native functions only; `opencl`: SPIR-V modules as well, which an OpenCL runtime for the CPU executes | `native` |
+//! | `ZE_SOFT_ENGINE` | `native`: modules are native functions only; `opencl`: SPIR-V modules as well, which an OpenCL runtime for the CPU executes; `cuda`: SPIR-V modules only, which NVIDIA's GPUs execute | `native` |
 //! | `ZE_SOFT_OPENCL_CACHE` | a folder that keeps what the OpenCL runtime compiles, for the next process | none: every process compiles |
+//! | `ZE_SOFT_CUDA_MODULES` | a folder with the SPIR-V modules' counterparts for NVIDIA's GPUs, by the SHA-256 of the SPIR-V | none: the engine `cuda` has no modules |
 //! | `ZE_SOFT_P2P` | `all`, `none`, or `ring`: a device reaches only the one before and the one after it | `all` |
-//! | `ZE_SOFT_COMPUTE_UNITS` | the most work-groups of a cooperative launch, 1 to 65536 | 8 |
+//! | `ZE_SOFT_COMPUTE_UNITS` | the most work-groups of a cooperative launch, 1 to 65536 | 8; with the engine `cuda` the device's share of the GPU |
 //! | `ZE_AFFINITY_MASK` | which devices are seen, as the specification says: `0,2`; `1.0` means device 1, which has no sub-devices | all |
 //!
 //! A value that can't be read costs one line on the standard error stream, and the default holds.
@@ -30,6 +31,7 @@ pub(crate) enum P2p {
 pub(crate) enum Engine {
     Native,
     OpenCl,
+    Cuda,
 }
 
 /// What the environment says.
@@ -41,10 +43,17 @@ pub(crate) struct Config {
     pub(crate) p2p: P2p,
     pub(crate) engine: Engine,
     pub(crate) opencl_cache: Option<PathBuf>,
-    pub(crate) compute_units: u32,
+    pub(crate) cuda_modules: Option<PathBuf>,
+    /// If it was said.
+    pub(crate) compute_units: Option<u32>,
 }
 
 impl Config {
+    /// The most work-groups of a cooperative launch on a processor.
+    pub(crate) fn compute_units(&self) -> u32 {
+        self.compute_units.unwrap_or(8)
+    }
+
     /// Whether device `a` reaches the memory of device `b`; devices are numbered as without an affinity mask.
     pub(crate) fn reaches(&self, a: u32, b: u32) -> bool {
         let next = |device: u32| (device + 1) % self.devices;
@@ -69,7 +78,9 @@ impl Config {
             },
         };
         let devices = number("ZE_SOFT_DEVICES", 4, MAX_DEVICES);
+        let said = variable("ZE_SOFT_COMPUTE_UNITS").is_some();
         let compute_units = number("ZE_SOFT_COMPUTE_UNITS", 8, 65536);
+        let compute_units = said.then_some(compute_units);
         let p2p = match variable("ZE_SOFT_P2P").as_deref().map(str::trim) {
             None | Some("all") => P2p::All,
             Some("none") => P2p::None,
@@ -82,12 +93,14 @@ impl Config {
         let engine = match variable("ZE_SOFT_ENGINE").as_deref().map(str::trim) {
             None | Some("native") => Engine::Native,
             Some("opencl") => Engine::OpenCl,
+            Some("cuda") => Engine::Cuda,
             Some(text) => {
-                warn(format!("ZE_SOFT_ENGINE={text} is none of native, opencl; using native"));
+                warn(format!("ZE_SOFT_ENGINE={text} is none of native, opencl, cuda; using native"));
                 Engine::Native
             }
         };
-        let opencl_cache = variable("ZE_SOFT_OPENCL_CACHE").filter(|text| !text.is_empty()).map(PathBuf::from);
+        let folder = |name| variable(name).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let (opencl_cache, cuda_modules) = (folder("ZE_SOFT_OPENCL_CACHE"), folder("ZE_SOFT_CUDA_MODULES"));
         let all = || (0..devices).collect();
         let visible = match variable("ZE_AFFINITY_MASK").as_deref().map(str::trim) {
             None | Some("") => all(),
@@ -102,7 +115,7 @@ impl Config {
         if visible.is_empty() {
             warn(format!("ZE_AFFINITY_MASK names none of the {devices} devices: there is no device to use"));
         }
-        Self { devices, visible, p2p, engine, opencl_cache, compute_units }
+        Self { devices, visible, p2p, engine, opencl_cache, cuda_modules, compute_units }
     }
 }
 
@@ -150,7 +163,10 @@ mod tests {
     fn defaults_need_no_environment() {
         let (config, warnings) = read(&[]);
         let (visible, p2p, engine) = (vec![0, 1, 2, 3], P2p::All, Engine::Native);
-        assert_eq!(config, Config { devices: 4, visible, p2p, engine, opencl_cache: None, compute_units: 8 });
+        let (opencl_cache, cuda_modules, compute_units) = (None, None, None);
+        let expected = Config { devices: 4, visible, p2p, engine, opencl_cache, cuda_modules, compute_units };
+        assert_eq!(config, expected);
+        assert_eq!(config.compute_units(), 8);
         assert!(warnings.is_empty());
     }
 
@@ -174,7 +190,7 @@ mod tests {
     fn bad_values_are_named_and_replaced() {
         let (config, warnings) =
             read(&[("ZE_SOFT_DEVICES", "0"), ("ZE_SOFT_P2P", "mesh"), ("ZE_SOFT_COMPUTE_UNITS", "many")]);
-        assert_eq!((config.devices, config.p2p, config.compute_units), (4, P2p::All, 8));
+        assert_eq!((config.devices, config.p2p, config.compute_units()), (4, P2p::All, 8));
         for (warning, name) in
             warnings.iter().zip(["ZE_SOFT_DEVICES=0", "ZE_SOFT_COMPUTE_UNITS=many", "ZE_SOFT_P2P=mesh"])
         {
@@ -191,7 +207,8 @@ mod tests {
         };
         assert_eq!(engine("native"), (Engine::Native, 0));
         assert_eq!(engine(" opencl"), (Engine::OpenCl, 0));
-        assert_eq!(engine("cuda"), (Engine::Native, 1));
+        assert_eq!(engine("cuda"), (Engine::Cuda, 0));
+        assert_eq!(engine("vulkan"), (Engine::Native, 1));
     }
 
     #[test]

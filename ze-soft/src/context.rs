@@ -3,6 +3,7 @@
 use crate::abi::{input, output, run};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::engine::cuda;
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::handle::{Object, export, get, take};
@@ -51,6 +52,7 @@ unsafe extern "C" fn zeContextCreateEx(
             // SAFETY: the array has `numDevices` entries.
             get::<Device, _>(unsafe { phDevices.add(i).read() })?;
         }
+        cuda::check()?;
         *context = export(Arc::new(Context { default: false }));
         Ok(())
     })

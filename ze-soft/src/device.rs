@@ -3,7 +3,7 @@
 use crate::abi::{list, output, run};
 use crate::config;
 use crate::driver::Driver;
-use crate::engine;
+use crate::engine::{self, cuda};
 use crate::entry::entry_points;
 use crate::exec::{self, Executor};
 use crate::handle::{Object, export, get};
@@ -81,7 +81,7 @@ pub(crate) fn handle_of(index: u32) -> ze_device_handle_t {
     all().iter().find(|entry| entry.device.index == index).map_or(std::ptr::null_mut(), Entry::handle)
 }
 
-/// The time of the clock that all devices and the host share, in nanoseconds.
+/// The time of the clock that the host and all devices that a processor plays share, in nanoseconds.
 pub(crate) fn timestamp() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a local, and this clock exists on every Linux.
@@ -168,12 +168,14 @@ unsafe extern "C" fn zeDeviceGetGlobalTimestamps(
     deviceTimestamp: *mut u64,
 ) -> ze_result_t {
     run(|| {
-        get::<Device, _>(hDevice)?;
+        let device = get::<Device, _>(hDevice)?;
+        let gpu = if cuda::runs() { Some(cuda::timestamp(device.index)?) } else { None };
         // SAFETY: the specification's promise; each is written while no other reference to it lives.
         unsafe {
             output(hostTimestamp)?;
-            *output(deviceTimestamp)? = timestamp();
-            *output(hostTimestamp)? = *deviceTimestamp;
+            let host = timestamp();
+            *output(deviceTimestamp)? = gpu.unwrap_or(host);
+            *output(hostTimestamp)? = host;
         }
         Ok(())
     })

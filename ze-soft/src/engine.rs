@@ -1,4 +1,5 @@
-//! The engine that executes SPIR-V: through an OpenCL runtime for the processor, found at run time.
+//! The engines that execute SPIR-V: NVIDIA's GPUs ([`cuda`]), or an OpenCL runtime for the processor, found at run time.
+//! Of the latter the rest of this module speaks.
 //!
 //! It is there when `ZE_SOFT_ENGINE=opencl`. `libOpenCL.so.1` is looked for as any library is (`LD_LIBRARY_PATH`), and
 //! itself finds the runtimes (for Intel's: `OCL_ICD_FILENAMES` and `OCL_ICD_VENDORS` name `libintelocl.so`). All
@@ -13,8 +14,9 @@
 
 mod api;
 mod cache;
+pub(crate) mod cuda;
 mod exit;
-mod kernel;
+pub(crate) mod kernel;
 mod program;
 mod runtime;
 mod spirv;
@@ -32,14 +34,16 @@ pub(crate) const SPIRV_VERSION: (u32, u32) = (1, 2);
 
 /// Whether this process executes SPIR-V.
 pub(crate) fn executes_spirv() -> bool {
-    config::get().engine == Engine::OpenCl
+    config::get().engine != Engine::Native
 }
 
 /// How many work-groups a device has room for: what is configured, or what the OpenCL runtime has if that is less.
 pub(crate) fn compute_units() -> u32 {
-    let configured = config::get().compute_units;
-    if !executes_spirv() {
-        return configured;
+    let configured = config::get().compute_units();
+    match config::get().engine {
+        Engine::Native => return configured,
+        Engine::Cuda => return cuda::compute_units().unwrap_or(configured),
+        Engine::OpenCl => {}
     }
     // Without a runtime there are only native kernels.
     runtime::get().map_or(configured, |runtime| configured.min(runtime.compute_units))
@@ -47,8 +51,11 @@ pub(crate) fn compute_units() -> u32 {
 
 /// How much local memory a group has: `most`, or what the OpenCL runtime has if that is less.
 pub(crate) fn local_memory(most: u32) -> u32 {
-    if !executes_spirv() {
-        return most;
+    match config::get().engine {
+        Engine::Native => return most,
+        // What every GPU gives a group without being asked for more.
+        Engine::Cuda => return most.min(48 << 10),
+        Engine::OpenCl => {}
     }
     runtime::get().map_or(most, |runtime| runtime.local_memory.try_into().unwrap_or(u32::MAX).min(most))
 }

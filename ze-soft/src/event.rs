@@ -7,15 +7,18 @@
 mod counter;
 mod entry_counted;
 mod entry_regular;
+mod given;
 mod pool;
 mod shared;
 
 pub(crate) use counter::{Counter, Epoch, Point};
 
+use crate::engine::cuda::{self, Home, Stream};
 use crate::error::fail;
-use crate::exec::{Source, SourceCell};
+use crate::exec::{self, Source, SourceCell};
 use crate::graph::Mark;
 use crate::handle::{self, Object};
+use given::{Given, GivenCell};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use pool::{Cell, Pool};
@@ -50,6 +53,8 @@ enum EventKind {
         cell: NonNull<Cell>,
         /// What will have signalled it, if that was appended in this process.
         source: SourceCell,
+        /// What a stream was told to do to it last.
+        given: GivenCell,
         /// Keeps `cell` mapped.
         _memory: Arc<Pool>,
     },
@@ -57,6 +62,8 @@ enum EventKind {
         flags: ze_event_counter_based_flags_t,
         point: Mutex<Option<Point>>,
         stamps: Stamps,
+        /// Where a GPU notes the times instead.
+        pinned: Option<Arc<Counter>>,
         opened: bool,
     },
 }
@@ -95,6 +102,53 @@ impl Event {
         }
     }
 
+    /// Whether a command of `home` that waits for a regular event may go: it is signalled, or the same stream was told to
+    /// signal it before.
+    pub(crate) fn is_there(&self, home: Home) -> bool {
+        let EventKind::Regular { given, .. } = &self.kind else { return self.is_signalled() };
+        match given.get() {
+            Given::Nothing => self.is_signalled(),
+            Given::Signal(by) => by == home || self.is_signalled(),
+            // Until the stream has come to the reset, the state is an old one.
+            Given::Reset(by, at) => exec::retired(by, at) && self.is_signalled(),
+        }
+    }
+
+    /// Has a stream signal a regular event, as a command's last act.
+    pub(crate) fn give_signal(&self, stream: &Stream) {
+        self.give_stamp(stream, false);
+        if let (EventKind::Regular { given, .. }, Some(cell)) = (&self.kind, self.cell()) {
+            stream.set_state(cell.state(), 1);
+            given.set(Given::Signal(stream.home()));
+        }
+    }
+
+    /// Has a stream reset a regular event.
+    pub(crate) fn give_reset(&self, stream: &Stream) {
+        if let (EventKind::Regular { given, .. }, Some(cell)) = (&self.kind, self.cell()) {
+            stream.set_state(cell.state(), 0);
+            given.set(Given::Reset(stream.home(), stream.issued()));
+        }
+    }
+
+    /// Has a stream note the time, if the event takes times.
+    pub(crate) fn give_stamp(&self, stream: &Stream, start: bool) {
+        if !self.stamped {
+            return;
+        }
+        if let Some(stamps) = self.stamps() {
+            stream.stamp(if start { stamps.start.as_ptr() } else { stamps.end.as_ptr() });
+        }
+    }
+
+    fn stamps(&self) -> Option<&Stamps> {
+        match &self.kind {
+            EventKind::Counted { pinned: Some(counter), .. } => Some(counter.stamps()),
+            EventKind::Counted { stamps, .. } => Some(stamps),
+            EventKind::Regular { .. } => self.cell().map(|cell| &cell.stamps),
+        }
+    }
+
     /// Notes what will have signalled a regular event.
     pub(crate) fn expect(&self, expected: Option<Source>) {
         if let EventKind::Regular { source, .. } = &self.kind {
@@ -109,13 +163,7 @@ impl Event {
 
     /// Takes a command's times.
     pub(crate) fn stamp(&self, (start, end): (u64, u64)) {
-        let stamps = match &self.kind {
-            EventKind::Counted { stamps, .. } => stamps,
-            EventKind::Regular { .. } => match self.cell() {
-                Some(cell) => &cell.stamps,
-                None => return,
-            },
-        };
+        let Some(stamps) = self.stamps() else { return };
         // The signal that follows publishes them.
         stamps.start.store(start, Ordering::Relaxed);
         stamps.end.store(end, Ordering::Relaxed);
@@ -129,6 +177,14 @@ impl Event {
         if let Some(cell) = self.cell() {
             cell.set();
         }
+        self.forget_given();
+    }
+
+    /// From here on the state says all.
+    fn forget_given(&self) {
+        if let EventKind::Regular { given, .. } = &self.kind {
+            given.set(Given::Nothing);
+        }
     }
 
     /// Resets a regular event.
@@ -136,6 +192,7 @@ impl Event {
         if let Some(cell) = self.cell() {
             cell.clear();
         }
+        self.forget_given();
     }
 
     /// The flags of a counter-based event.
@@ -195,7 +252,12 @@ impl Event {
     fn regular(pool: &Arc<Pool>, owner: usize, desc: &ze_event_desc_t) -> Result<Self, ze_result_t> {
         let cell = pool.claim(desc.index)?;
         Ok(Self {
-            kind: EventKind::Regular { cell, source: SourceCell::default(), _memory: pool.clone() },
+            kind: EventKind::Regular {
+                cell,
+                source: SourceCell::default(),
+                given: GivenCell::default(),
+                _memory: pool.clone(),
+            },
             signal_scope: desc.signal,
             wait_scope: desc.wait,
             stamped: pool.is_stamped(),
@@ -209,15 +271,17 @@ impl Event {
         scopes: (ze_event_scope_flags_t, ze_event_scope_flags_t),
         opened: Option<Option<Point>>,
         pool: usize,
-    ) -> Self {
+    ) -> Result<Self, ze_result_t> {
         let stamped =
             flags & (ZE_EVENT_COUNTER_BASED_FLAG_DEVICE_TIMESTAMP | ZE_EVENT_COUNTER_BASED_FLAG_HOST_TIMESTAMP) != 0;
         let is_opened = opened.is_some();
-        Self {
+        let pinned = (stamped && cuda::runs()).then(Counter::new).transpose()?;
+        Ok(Self {
             kind: EventKind::Counted {
                 flags,
                 point: Mutex::new(opened.flatten()),
                 stamps: Stamps::default(),
+                pinned,
                 opened: is_opened,
             },
             signal_scope: scopes.0,
@@ -225,7 +289,7 @@ impl Event {
             stamped,
             pool,
             captured: Mark::default(),
-        }
+        })
     }
 
     /// The times of the command that signalled it.
@@ -236,10 +300,7 @@ impl Event {
         if !self.is_signalled() {
             return Err(ZE_RESULT_NOT_READY);
         }
-        let stamps = match &self.kind {
-            EventKind::Counted { stamps, .. } => stamps,
-            EventKind::Regular { .. } => &self.cell().ok_or(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT)?.stamps,
-        };
+        let stamps = self.stamps().ok_or(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT)?;
         Ok(ze_kernel_timestamp_data_t {
             kernelStart: stamps.start.load(Ordering::Relaxed),
             kernelEnd: stamps.end.load(Ordering::Relaxed),

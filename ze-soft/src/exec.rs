@@ -14,11 +14,12 @@ pub(crate) use lanes::{LaneId, Progress, Run, Work};
 pub(crate) use wait::wait;
 
 use crate::device::timestamp;
+use crate::engine::cuda::{self, Home, Stream};
 use crate::error::fail;
 use crate::fault;
 use crate::op::{Command, Op, Signal};
 use lanes::{Picked, State};
-use level_zero_sys::{ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
+use level_zero_sys::{ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -113,6 +114,8 @@ pub(crate) struct Executor {
     host_runs: AtomicU64,
     /// How the thread sleeps (the constants in [`thread`]); written under `state`.
     sleep: AtomicU8,
+    /// What commands are given to with the CUDA engine, made with the first submission; with the others there is none.
+    stream: OnceLock<Arc<Stream>>,
 }
 
 impl Executor {
@@ -131,6 +134,7 @@ impl Executor {
             pending: AtomicUsize::new(0),
             host_runs: AtomicU64::new(0),
             sleep: AtomicU8::new(thread::AWAKE),
+            stream: OnceLock::new(),
         });
         if let Some(slot) = slot {
             // The place was this call's alone, so it was empty.
@@ -156,7 +160,7 @@ impl Executor {
 
     /// Whether everything that was submitted has finished.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.load(Ordering::SeqCst) == 0
+        self.pending.load(Ordering::SeqCst) == 0 && self.retired(self.given())
     }
 
     /// A new lane: items of one lane run in order. It lives until [`Self::close_lane`].
@@ -174,8 +178,11 @@ impl Executor {
         if self.threaded.load(Ordering::Acquire) {
             return Ok(());
         }
-        let _once = self.state.lock();
+        let mut once = self.state.lock();
         if !self.threaded.load(Ordering::Relaxed) {
+            if cuda::runs() {
+                once.home = self.open_stream()?;
+            }
             thread::start(self.clone()).map_err(|error| {
                 let text = format!("no thread for queue group {} of device {}: {error}", self.ordinal, self.device);
                 fail(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, text)
@@ -183,6 +190,32 @@ impl Executor {
             self.threaded.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    fn open_stream(&self) -> Result<Home, ze_result_t> {
+        let unavailable = |why: String| fail(ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, why);
+        let number = self.number.ok_or_else(|| unavailable("there are too many queue groups".to_owned()))?;
+        let home = Home(number as u16 + 1);
+        if self.stream.get().is_none() {
+            let stream = Stream::new(self.device, home).map_err(unavailable)?;
+            self.stream.get_or_init(|| Arc::new(stream));
+        }
+        Ok(home)
+    }
+
+    /// The stream that it gives its commands to, if there is one.
+    pub(crate) fn stream(&self) -> Option<&Arc<Stream>> {
+        self.stream.get()
+    }
+
+    /// Counts what its stream was given.
+    pub(crate) fn given(&self) -> u64 {
+        self.stream.get().map_or(0, |stream| stream.issued())
+    }
+
+    /// Whether its stream is done with the first `count` things.
+    pub(crate) fn retired(&self, count: u64) -> bool {
+        self.stream.get().is_none_or(|stream| stream.retired(count))
     }
 
     /// Submits to a lane.
@@ -208,10 +241,29 @@ impl Executor {
         self.pending.fetch_add(1, Ordering::SeqCst);
         let asleep = self.sleep.load(Ordering::Relaxed) == thread::LONG;
         drop(state);
-        if asleep {
+        if self.stream.get().is_some() {
+            self.pump();
+        } else if asleep {
             self.wake.notify_one();
         }
         Receipt { source: self.source(ticket), position }
+    }
+
+    /// Gives the stream what can go: that doesn't wait for the GPU, and spares the way through the executor's thread.
+    /// What is held up is left to that.
+    fn pump(&self) {
+        const SPINS: u32 = 10_000;
+        let mut spins = 0;
+        while self.pending.load(Ordering::SeqCst) != 0 {
+            match self.run_one(u64::MAX, Runner::Host) {
+                Outcome::Ran => spins = 0,
+                Outcome::Busy if spins < SPINS => {
+                    spins += 1;
+                    std::hint::spin_loop();
+                }
+                Outcome::Busy | Outcome::Blocked(_) | Outcome::Empty => return self.kick(thread::SHORT),
+            }
+        }
     }
 
     fn source(&self, ticket: u64) -> Option<Source> {
@@ -274,7 +326,7 @@ impl Executor {
                 None
             }
         };
-        let (finished, over) = self.state.lock().finish(lane, emptied);
+        let (finished, over) = self.state.lock().finish(lane, emptied, self.given());
         drop(over);
         if finished {
             self.pending.fetch_sub(1, Ordering::SeqCst);
@@ -294,6 +346,9 @@ impl Executor {
         if !delay.is_zero() {
             std::thread::sleep(delay);
         }
+        if let Some(stream) = self.stream.get() {
+            return self.give(stream, op, signal, count);
+        }
         let start = signal.is_some_and(Signal::is_stamped).then(timestamp);
         op.run();
         let Some(signal) = signal else { return false };
@@ -303,6 +358,37 @@ impl Executor {
         signal.deliver(count, start.map(|start| (start, timestamp())));
         true
     }
+}
+
+impl Executor {
+    /// As [`Self::execute`], by way of its stream.
+    fn give(&self, stream: &Stream, op: &Op, signal: Option<&Signal>, count: u64) -> bool {
+        if let Some(signal) = signal
+            && signal.is_stamped()
+        {
+            signal.give_start(stream);
+        }
+        op.give(stream);
+        let Some(signal) = signal else { return false };
+        if fault::lose_signal(self.device, self.ordinal) {
+            return false;
+        }
+        signal.give(count, stream);
+        true
+    }
+}
+
+/// Whether a stream is done with the first `count` things that it was given.
+pub(crate) fn retired(Home(number): Home, count: u64) -> bool {
+    let executor = usize::from(number).checked_sub(1).and_then(|place| EXECUTORS.get(place)?.get());
+    executor.is_none_or(|executor| executor.retired(count))
+}
+
+/// Whether a GPU has failed at something; the devices are lost then.
+fn gpu_failed() -> bool {
+    let count = EXECUTOR_COUNT.load(Ordering::Relaxed);
+    let streams = EXECUTORS.iter().take(count).filter_map(|executor| executor.get()?.stream.get());
+    cuda::runs() && streams.into_iter().any(|stream| stream.has_failed())
 }
 
 /// Tells the executors that sleep on something unfinished that an event has changed.

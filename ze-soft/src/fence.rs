@@ -34,7 +34,7 @@ impl Fence {
     }
 
     fn is_signalled(&self) -> bool {
-        self.flow.reached(self.target.load(Ordering::Relaxed))
+        self.flow.is_over(self.target.load(Ordering::Relaxed))
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) use launch::BoundLaunch;
 
 use crate::config;
 use crate::device::MAX_GROUP_SIZE;
-use crate::engine;
+use crate::engine::{self, cuda};
 use crate::error::fail;
 use crate::ext::{Argument, Native};
 use crate::handle::Object;
@@ -30,6 +30,7 @@ pub(crate) struct Overrides {
 enum Code {
     Native(Arc<Native>),
     Spirv(Arc<engine::Kernel>),
+    Cuda(Arc<cuda::Kernel>),
 }
 
 impl Code {
@@ -37,6 +38,7 @@ impl Code {
         match self {
             Self::Native(native) => &native.arguments,
             Self::Spirv(kernel) => &kernel.arguments,
+            Self::Cuda(kernel) => &kernel.arguments,
         }
     }
 
@@ -45,6 +47,7 @@ impl Code {
         match self {
             Self::Native(native) => native.size,
             Self::Spirv(kernel) => kernel.size,
+            Self::Cuda(kernel) => kernel.size,
         }
     }
 
@@ -56,6 +59,7 @@ impl Code {
         match self {
             Self::Native(_) => None,
             Self::Spirv(kernel) => kernel.required_group_size(),
+            Self::Cuda(kernel) => kernel.required_group_size(),
         }
     }
 
@@ -63,14 +67,16 @@ impl Code {
         match self {
             Self::Native(_) => MAX_GROUP_SIZE,
             Self::Spirv(kernel) => kernel.facts.most_items,
+            Self::Cuda(kernel) => kernel.facts.most_items,
         }
     }
 
-    /// How many work-groups run at the same time.
-    fn most_groups(&self) -> u32 {
+    /// How many work-groups of this size run at the same time.
+    fn most_groups(&self, group_size: [u32; 3]) -> u32 {
         match self {
-            Self::Native(_) => config::get().compute_units,
+            Self::Native(_) => config::get().compute_units(),
             Self::Spirv(_) => engine::compute_units(),
+            Self::Cuda(kernel) => kernel.most_groups(group_size.iter().product()),
         }
     }
 }
@@ -178,7 +184,7 @@ impl Kernel {
         overrides: Option<Overrides>,
         cooperative: bool,
     ) -> Result<BoundLaunch, ze_result_t> {
-        if matches!(self.code, Code::Spirv(_)) && engine::health() != ZE_RESULT_SUCCESS {
+        if !matches!(self.code, Code::Native(_)) && engine::health() != ZE_RESULT_SUCCESS {
             return Err(ZE_RESULT_ERROR_DEVICE_LOST);
         }
         let mut state = self.state.lock();
@@ -203,14 +209,14 @@ impl Kernel {
             ));
         }
         if cooperative {
-            self.check_cooperative(group_count)?;
+            self.check_cooperative(group_count, state.group_size)?;
         }
         let grid = Grid { group_count, group_size: state.group_size, cooperative };
         Ok(BoundLaunch::new(&self.launches, &state.values, grid))
     }
 
-    fn check_cooperative(&self, group_count: [u32; 3]) -> Result<(), ze_result_t> {
-        let most = self.code.most_groups();
+    fn check_cooperative(&self, group_count: [u32; 3], group_size: [u32; 3]) -> Result<(), ze_result_t> {
+        let most = self.code.most_groups(group_size);
         let groups = group_count.iter().map(|&count| u128::from(count)).product::<u128>();
         if groups > most.into() {
             return Err(fail(

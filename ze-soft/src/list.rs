@@ -222,7 +222,7 @@ impl List {
             return Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, text));
         }
         let target = progress.submitted();
-        match wait(timeout, || progress.reached(target), || newest.get()) {
+        match wait(timeout, || progress.is_over(target, &self.executor), || newest.get()) {
             ZE_RESULT_SUCCESS => Ok(()),
             code => Err(code),
         }

@@ -5,9 +5,10 @@ mod late;
 mod mapping;
 
 pub(crate) use alloc::resolve;
-pub(crate) use mapping::{File, raise_descriptor_limit};
+pub(crate) use mapping::{File, page_size, raise_descriptor_limit};
 
 use crate::device;
+use crate::engine::cuda::{self, DeviceMemory, Pinned};
 use crate::error::fail;
 use crate::fault::{Late, Mapped};
 use late::Shadow;
@@ -18,8 +19,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Memory that programs know by its address.
 pub(crate) struct Allocation {
@@ -35,16 +36,23 @@ pub(crate) struct Allocation {
 
 enum Backing {
     /// Made by this process, which holds the file to export it.
-    Own { file: File, exported: Mutex<Exported>, _mapping: Mapping },
+    Own { file: File, exported: Mutex<Exported>, _pinned: Option<Pinned>, _mapping: Mapping },
+    /// A GPU's, made by this process. The file, made for the first to ask, says what another process is to open.
+    Gpu { memory: DeviceMemory, ticket: OnceLock<File>, exported: Mutex<Exported> },
     /// Made by somebody, opened from an IPC handle. The mapping alone keeps the memory.
     Opened(Opened),
     /// The program's own pages, which it keeps mapped until it releases them.
-    Imported,
+    Imported { _pinned: Option<Pinned> },
 }
 
 enum Opened {
     Direct(Mapping),
     Late(Arc<Shadow>),
+    /// Another process's memory on a GPU. CUDA gives the same address to all who open it, so it is opened once and counted.
+    Gpu {
+        _memory: cuda::Opened,
+        times: AtomicU64,
+    },
 }
 
 /// The descriptor that IPC handles of an allocation carry: there while handles are out.
@@ -79,15 +87,21 @@ impl Allocation {
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.backing {
             Backing::Own { file, .. } => Some(file),
-            _ => None,
+            Backing::Gpu { ticket, .. } => ticket.get(),
+            Backing::Opened(_) | Backing::Imported { .. } => None,
         }
     }
 
     /// The number of the descriptor for an IPC handle, which `handles` more handles carry from now on. It stays good
     /// until as many are put back, or the memory is freed.
     pub(crate) fn export(&self, handles: usize) -> Result<RawFd, ze_result_t> {
-        let Backing::Own { file, exported, .. } = &self.backing else {
-            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "only the process that allocated memory can export it"));
+        let (file, exported) = match &self.backing {
+            Backing::Own { file, exported, .. } => (file, exported),
+            Backing::Gpu { memory, ticket, exported } => (self.ticket(memory, ticket)?, exported),
+            Backing::Opened(_) | Backing::Imported { .. } => {
+                let text = "only the process that allocated memory can export it";
+                return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
+            }
         };
         let mut exported = exported.lock();
         let descriptor = match exported.descriptor.take() {
@@ -100,9 +114,19 @@ impl Allocation {
         Ok(number)
     }
 
+    fn ticket<'a>(&self, memory: &DeviceMemory, ticket: &'a OnceLock<File>) -> Result<&'a File, ze_result_t> {
+        if let Some(file) = ticket.get() {
+            return Ok(file);
+        }
+        let bytes = memory.ticket().map_err(|why| fail(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, why))?;
+        let file = File::ticket(self.device, &bytes)
+            .map_err(|error| out_of_memory(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, &error))?;
+        Ok(ticket.get_or_init(|| file))
+    }
+
     /// Puts one handle back; the last one closes the descriptor.
     pub(crate) fn put_back(&self) -> Result<(), ze_result_t> {
-        let Backing::Own { exported, .. } = &self.backing else { return Ok(()) };
+        let (Backing::Own { exported, .. } | Backing::Gpu { exported, .. }) = &self.backing else { return Ok(()) };
         let mut exported = exported.lock();
         match exported.handles.checked_sub(1) {
             None => Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this handle was put back before")),
@@ -161,6 +185,9 @@ fn allocate(
     if crate::fault::fail_allocation() {
         return Err(fail(code, "this allocation was to fail (ZESOFT_FAULT_FAIL_ALLOCATION)"));
     }
+    if let (true, ZE_MEMORY_TYPE_DEVICE, Some(index)) = (cuda::runs(), kind, device) {
+        return allocate_on_gpu(index, size, alignment);
+    }
     let make = || {
         let file = File::create(kind, device, size)?;
         let mapping = Mapping::of_file(file.descriptor(), file.size(), alignment, true)?;
@@ -168,8 +195,21 @@ fn allocate(
     };
     let (file, mapping) = make().map_err(|error| out_of_memory(code, &error))?;
     let (base, size) = (mapping.base(), file.size());
-    let backing = Backing::Own { file, exported: Mutex::default(), _mapping: mapping };
+    let _pinned = Pinned::new(base, size)?;
+    let backing = Backing::Own { file, exported: Mutex::default(), _pinned, _mapping: mapping };
     Ok(insert(Allocation { id: next_id(), kind, device, base, size, backing }))
+}
+
+fn allocate_on_gpu(index: u32, size: usize, alignment: usize) -> Result<*mut c_void, ze_result_t> {
+    let memory = DeviceMemory::allocate(index, size).map_err(|why| fail(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, why))?;
+    let (base, size) = (memory.base(), memory.size());
+    if alignment != 0 && !base.is_multiple_of(alignment) {
+        let text = format!("CUDA gives no memory aligned to {alignment} bytes");
+        return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, text));
+    }
+    let backing = Backing::Gpu { memory, ticket: OnceLock::new(), exported: Mutex::default() };
+    let kind = ZE_MEMORY_TYPE_DEVICE;
+    Ok(insert(Allocation { id: next_id(), kind, device: Some(index), base, size, backing }))
 }
 
 /// Frees memory that this process allocated or imported.
@@ -199,6 +239,9 @@ fn sweep() {
 
 /// Maps a file for a device; what is mapped depends on the fault that is planted.
 pub(crate) fn open(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_void, ze_result_t> {
+    if file.is_ticket() || cuda::runs() {
+        return open_on_gpu(file, device, mapped);
+    }
     let make = || match mapped {
         Mapped::True => Mapping::of_file(file.descriptor(), file.size(), 0, true).map(Opened::Direct),
         Mapped::Corrupt => Mapping::of_file(file.descriptor(), file.size(), 0, false).map(Opened::Direct),
@@ -208,6 +251,7 @@ pub(crate) fn open(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_vo
     let base = match &opened {
         Opened::Direct(mapping) => mapping.base(),
         Opened::Late(shadow) => shadow.base(),
+        Opened::Gpu { _memory, .. } => _memory.base(),
     };
     Ok(insert(Allocation {
         id: next_id(),
@@ -219,12 +263,46 @@ pub(crate) fn open(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_vo
     }))
 }
 
+fn open_on_gpu(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_void, ze_result_t> {
+    if !(file.is_ticket() && cuda::runs()) {
+        let text = "memory can be opened only where the same engine runs as in the process that allocated it";
+        return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, text));
+    }
+    if !matches!(mapped, Mapped::True) {
+        let text = "faults of links can't be planted into the memory of a GPU";
+        return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, text));
+    }
+    let ticket = file.read_ticket().map_err(|error| out_of_memory(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, &error))?;
+    // Held meanwhile: who opens the same memory at the same time is to be counted, not to take its place.
+    let mut allocations = ALLOCATIONS.write();
+    let memory = cuda::Opened::open(device, &ticket).map_err(|why| fail(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, why))?;
+    let (base, size) = (memory.base(), memory.size());
+    let pointer = std::ptr::with_exposed_provenance_mut(base);
+    if let Some(before) = allocations.get(&base)
+        && let Backing::Opened(Opened::Gpu { times, .. }) = &before.backing
+    {
+        times.fetch_add(1, Ordering::Relaxed);
+        return Ok(pointer);
+    }
+    let backing = Backing::Opened(Opened::Gpu { _memory: memory, times: AtomicU64::new(1) });
+    let (id, kind, device) = (next_id(), ZE_MEMORY_TYPE_DEVICE, Some(device));
+    allocations.insert(base, Arc::new(Allocation { id, kind, device, base, size, backing }));
+    Ok(pointer)
+}
+
 fn open_late(file: &File, late: Late) -> io::Result<Arc<Shadow>> {
     late::start(Mapping::of_file(file.descriptor(), file.size(), 0, true)?, late)
 }
 
 /// Closes memory that was opened from an IPC handle; late stores arrive first.
 pub(crate) fn close(pointer: *const c_void) -> Result<(), ze_result_t> {
+    if let Some(allocation) = ALLOCATIONS.write().get(&pointer.addr())
+        && let Backing::Opened(Opened::Gpu { times, .. }) = &allocation.backing
+        && times.load(Ordering::Relaxed) > 1
+    {
+        times.fetch_sub(1, Ordering::Relaxed);
+        return Ok(());
+    }
     let allocation = remove(pointer, |allocation| matches!(allocation.backing, Backing::Opened(_)))?;
     if let Backing::Opened(Opened::Late(shadow)) = &allocation.backing {
         late::finish(shadow);
@@ -252,7 +330,6 @@ pub(crate) fn import_pages(pointer: *mut c_void, size: usize) -> Result<(), ze_r
         return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, format!("{size} bytes at {pointer:p} are not all mapped")));
     }
     let kind = ZE_MEMORY_TYPE_HOST_IMPORTED;
-    let allocation = Allocation { id: next_id(), kind, device: None, base, size, backing: Backing::Imported };
     let mut allocations = ALLOCATIONS.write();
     if allocations.range(..end).next_back().is_some_and(|(_, other)| other.end() > base) {
         return Err(fail(
@@ -260,7 +337,8 @@ pub(crate) fn import_pages(pointer: *mut c_void, size: usize) -> Result<(), ze_r
             format!("{size} bytes at {pointer:p} overlap memory that the driver has already"),
         ));
     }
-    allocations.insert(base, Arc::new(allocation));
+    let backing = Backing::Imported { _pinned: Pinned::new(base, size)? };
+    allocations.insert(base, Arc::new(Allocation { id: next_id(), kind, device: None, base, size, backing }));
     Ok(())
 }
 
@@ -269,5 +347,5 @@ pub(crate) fn release_import(pointer: *const c_void) -> Result<(), ze_result_t> 
     if pointer.is_null() {
         return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
     }
-    remove(pointer, |allocation| matches!(allocation.backing, Backing::Imported)).map(drop)
+    remove(pointer, |allocation| matches!(allocation.backing, Backing::Imported { .. })).map(drop)
 }

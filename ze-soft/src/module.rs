@@ -4,7 +4,7 @@
 use crate::abi::{bytes, input, list, output, run};
 use crate::context::Context;
 use crate::device::Device;
-use crate::engine;
+use crate::engine::{self, cuda};
 use crate::entry::entry_points;
 use crate::error::{fail, last_text};
 use crate::ext::{self, MODULE_MAGIC};
@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Native,
     /// A compiled program.
     Spirv(Arc<engine::Program>),
+    /// What a GPU executes in the place of SPIR-V.
+    Cuda(Arc<cuda::Program>),
 }
 
 impl Object for Module {
@@ -62,7 +64,7 @@ impl Module {
     ///
     /// # Safety
     /// The flags are null or a C string, the constants null or what the specification says.
-    unsafe fn build(desc: &ze_module_desc_t, image: &[u8]) -> Result<(Self, String), ze_result_t> {
+    unsafe fn build(desc: &ze_module_desc_t, image: &[u8], device: u32) -> Result<(Self, String), ze_result_t> {
         let hash: [u8; 32] = Sha256::digest(image).into();
         let refuse = |code, why: &str| Err(fail(code, format!("the module with sha256 {} {why}", hex(&hash))));
         // The native binary of a SPIR-V module is the SPIR-V itself.
@@ -72,7 +74,7 @@ impl Module {
             _ => return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "is of a format that this driver doesn't know"),
         };
         if spirv && !engine::executes_spirv() {
-            let why = "is SPIR-V, which only the OpenCL engine executes (ZE_SOFT_ENGINE=opencl)";
+            let why = "is SPIR-V, which only other engines execute (ZE_SOFT_ENGINE=opencl or cuda)";
             return refuse(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE, why);
         }
         if spirv {
@@ -85,14 +87,24 @@ impl Module {
             }
             // SAFETY: the caller's promise.
             let flags = if desc.pBuildFlags.is_null() { c"" } else { unsafe { CStr::from_ptr(desc.pBuildFlags) } };
-            return match engine::Program::build(image, flags) {
-                Ok((program, log)) => {
-                    let names = program.names().cloned().collect();
-                    let kind = Kind::Spirv(Arc::new(program));
-                    Ok((Self { hash, kind, image: image.to_vec(), names }, log))
-                }
+            let built = match cuda::runs() {
+                true => cuda::Program::build(image, &hash, device).map(|(program, log)| {
+                    let names = program.names().cloned().collect::<Vec<_>>();
+                    (Kind::Cuda(Arc::new(program)), names, log)
+                }),
+                false => engine::Program::build(image, flags).map(|(program, log)| {
+                    let names = program.names().cloned().collect::<Vec<_>>();
+                    (Kind::Spirv(Arc::new(program)), names, log)
+                }),
+            };
+            return match built {
+                Ok((kind, names, log)) => Ok((Self { hash, kind, image: image.to_vec(), names }, log)),
                 Err(refusal) => refuse(refusal.code, &format!("can't be built: {}", refusal.text)),
             };
+        }
+        if cuda::runs() {
+            let why = "names native kernels, which no GPU executes (ZE_SOFT_ENGINE=cuda)";
+            return refuse(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE, why);
         }
         let Some(names) = image.strip_prefix(&MODULE_MAGIC) else {
             return refuse(ZE_RESULT_ERROR_INVALID_NATIVE_BINARY, "was not made for this driver");
@@ -121,7 +133,7 @@ unsafe extern "C" fn zeModuleCreate(
 ) -> ze_result_t {
     run(|| {
         get::<Context, _>(hContext)?;
-        get::<Device, _>(hDevice)?;
+        let device = get::<Device, _>(hDevice)?.index;
         // SAFETY: the specification's promise; the log is optional.
         let (desc, module, log) = unsafe { (input(desc)?, output(phModule)?, phBuildLog.as_mut()) };
         if desc.pInputModule.is_null() {
@@ -133,7 +145,7 @@ unsafe extern "C" fn zeModuleCreate(
         // SAFETY: the specification's promise: that many bytes are there.
         let image = unsafe { std::slice::from_raw_parts(desc.pInputModule, desc.inputSize) };
         // SAFETY: the specification's promise.
-        let built = unsafe { Module::build(desc, image) };
+        let built = unsafe { Module::build(desc, image, device) };
         if let Some(log) = log {
             let said = match &built {
                 Ok((_, said)) => said.replace('\0', "?"),

@@ -1,6 +1,7 @@
 //! Commands: what they do, what they wait for and what they signal.
 
 use crate::device::timestamp;
+use crate::engine::cuda::{self, Home, Stream};
 use crate::event::{Counter, Event, Point};
 use crate::exec::Source;
 use crate::graph::Executable;
@@ -30,6 +31,8 @@ pub(crate) enum Op {
     Timestamp(*mut u64),
     /// Lets the nodes of a graph's replay go.
     Begin(Arc<Executable>, u64),
+    /// Replays what CUDA captured.
+    Replay(Arc<cuda::Graph>),
     /// Calls a function of the host.
     Call { function: unsafe extern "C" fn(*mut c_void), data: *mut c_void },
 }
@@ -70,7 +73,8 @@ impl Op {
     /// Runs it.
     pub(crate) fn run(&self) {
         match self {
-            Self::Nothing | Self::Barrier => {}
+            // A replay of CUDA's is only ever given to a stream.
+            Self::Nothing | Self::Barrier | Self::Replay(_) => {}
             // SAFETY: the program promised that both ranges are accessible until the command has run.
             Self::Copy { target, source, size } => unsafe { std::ptr::copy(*source, *target, *size) },
             // SAFETY: as for a copy; no pattern is empty.
@@ -82,6 +86,17 @@ impl Op {
             Self::Timestamp(target) => unsafe { target.write(timestamp()) },
             // SAFETY: the program handed the function over to be called with this argument.
             Self::Call { function, data } => unsafe { function(*data) },
+        }
+    }
+}
+
+impl Op {
+    /// Gives it to a stream: what the host has to do for it is done when this returns, the rest when the stream comes to it.
+    pub(crate) fn give(&self, stream: &Stream) {
+        match self {
+            Self::Reset(event) => event.give_reset(stream),
+            Self::Begin(graph, replay) => graph.begin(*replay),
+            _ => stream.give(self),
         }
     }
 }
@@ -121,14 +136,15 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    fn blocked(&self, targets: &[u64]) -> Option<Option<Source>> {
+    /// `home` is the stream that asks, if there are streams: what was given to the same one before counts as there.
+    fn blocked(&self, targets: &[u64], home: Home) -> Option<Option<Source>> {
         match self {
-            Self::State(event) => (!event.is_signalled()).then(|| event.source()),
-            Self::Count(point) => (!point.reached()).then(|| point.source()),
+            Self::State(event) => (!event.is_there(home)).then(|| event.source()),
+            Self::Count(point) => (!point.is_there(home)).then(|| point.source()),
             Self::Replay(graph, replay) => (!graph.reached(*replay)).then(|| graph.source(*replay)),
             Self::Late { point, slot } => {
                 let target = targets.get(*slot).copied().unwrap_or_else(|| point.target());
-                (!point.counter().reached(target)).then(|| point.source())
+                (!point.counter().is_there(target, home)).then(|| point.source())
             }
         }
     }
@@ -164,8 +180,8 @@ impl Waits {
     }
 
     /// If something isn't there yet: what will bring it, as far as that is known.
-    pub(crate) fn blocked(&self, targets: &[u64]) -> Option<Option<Source>> {
-        self.iter().find_map(|wait| wait.blocked(targets))
+    pub(crate) fn blocked(&self, targets: &[u64], home: Home) -> Option<Option<Source>> {
+        self.iter().find_map(|wait| wait.blocked(targets, home))
     }
 }
 
@@ -196,6 +212,27 @@ impl Signal {
                 }
                 counter.publish(count);
             }
+        }
+    }
+
+    /// Has a stream signal, once all before is done.
+    pub(crate) fn give(&self, count: u64, stream: &Stream) {
+        match self {
+            Self::State(event) => event.give_signal(stream),
+            Self::Count { counter, stamped } => {
+                if let Some(event) = stamped {
+                    event.give_stamp(stream, false);
+                }
+                counter.give(count, stream);
+            }
+        }
+    }
+
+    /// Has a stream note when the command begins.
+    pub(crate) fn give_start(&self, stream: &Stream) {
+        match self {
+            Self::State(event) | Self::Count { stamped: Some(event), .. } => event.give_stamp(stream, true),
+            Self::Count { stamped: None, .. } => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::abi::{chain, list, output, run, text};
 use crate::config;
 use crate::device::{Device, MAX_GROUP_SIZE, ORDINALS};
-use crate::engine;
+use crate::engine::{self, cuda};
 use crate::entry::entry_points;
 use crate::graph;
 use crate::handle::get;
@@ -28,8 +28,11 @@ const ALL_FLOAT: ze_device_fp_flags_t = ZE_DEVICE_FP_FLAG_DENORM
     | ZE_DEVICE_FP_FLAG_FMA
     | ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
 
-/// The machine's memory in bytes: every device has all of it.
+/// The machine's memory in bytes, or the GPU's: every device has all of it.
 pub(crate) fn memory_size() -> u64 {
+    if let (true, Some(size)) = (cuda::runs(), cuda::memory_size()) {
+        return size;
+    }
     static SIZE: OnceLock<u64> = OnceLock::new();
     // SAFETY: asking for numbers of the system has no preconditions.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
@@ -67,7 +70,8 @@ unsafe extern "C" fn zeDeviceGetProperties(
         };
         properties.uuid.id = *b"ze-soft device \0";
         properties.uuid.id[15] = device.index as u8;
-        text(&mut properties.name, &format!("ze-soft {} (software driver, runs on the CPU)", device.index));
+        let place = if cuda::runs() { cuda::name(device.index) } else { "the CPU".to_owned() };
+        text(&mut properties.name, &format!("ze-soft {} (software driver, runs on {place})", device.index));
         // SAFETY: the specification's promise about chains; each type stands for its structure.
         unsafe {
             chain(properties.pNext, |stype, link| match stype {

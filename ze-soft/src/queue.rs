@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The executions submitted to one queue. They may end out of order, since each waits only for what it waits for.
-#[derive(Default)]
 pub(crate) struct Flow {
+    executor: Arc<Executor>,
     issued: AtomicU64,
     /// All executions up to this number are over.
     through: AtomicU64,
@@ -23,9 +23,22 @@ pub(crate) struct Flow {
     early: Mutex<Vec<u64>>,
     /// What will have run the newest.
     newest: SourceCell,
+    /// Where the executor's stream stood behind the newest that is over.
+    given: AtomicU64,
 }
 
 impl Flow {
+    fn new(executor: Arc<Executor>) -> Arc<Self> {
+        Arc::new(Self {
+            executor,
+            issued: AtomicU64::new(0),
+            through: AtomicU64::new(0),
+            early: Mutex::default(),
+            newest: SourceCell::default(),
+            given: AtomicU64::new(0),
+        })
+    }
+
     /// The number of a new execution, from 1.
     fn issue(&self) -> u64 {
         self.issued.fetch_add(1, Ordering::Relaxed) + 1
@@ -33,6 +46,7 @@ impl Flow {
 
     /// Notes that an execution is over.
     pub(crate) fn complete(&self, number: u64) {
+        self.given.fetch_max(self.executor.given(), Ordering::Relaxed);
         let mut early = self.early.lock();
         early.push(number);
         let mut through = self.through.load(Ordering::Relaxed);
@@ -43,9 +57,14 @@ impl Flow {
         self.through.store(through, Ordering::Release);
     }
 
-    /// Whether the first `number` executions are over; if so, what they wrote is seen.
+    /// Whether the first `number` executions are over for what follows in the same queue.
     pub(crate) fn reached(&self, number: u64) -> bool {
         self.through.load(Ordering::Acquire) >= number
+    }
+
+    /// Whether they are over for the host; if so, what they wrote is seen.
+    pub(crate) fn is_over(&self, number: u64) -> bool {
+        self.reached(number) && self.executor.retired(self.given.load(Ordering::Relaxed))
     }
 
     /// Waits until `over`, which executions of this queue bring about.
@@ -93,7 +112,7 @@ impl Queue {
             fence.arm(last);
         }
         if self.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS {
-            self.flow.wait(u64::MAX, || self.flow.reached(last));
+            self.flow.wait(u64::MAX, || self.flow.is_over(last));
         }
         Ok(())
     }
@@ -111,7 +130,7 @@ unsafe extern "C" fn zeCommandQueueCreate(
         // SAFETY: the specification's promise about these two pointers.
         let (desc, queue) = unsafe { (input(desc)?, output(phCommandQueue)?) };
         let executor = queue_executor(hDevice, desc)?;
-        let (index, mode, flow) = (desc.index, desc.mode, Arc::new(Flow::default()));
+        let (index, mode, flow) = (desc.index, desc.mode, Flow::new(executor.clone()));
         *queue = export(Arc::new(Queue { executor, index, mode, flow }));
         Ok(())
     })
@@ -159,7 +178,7 @@ unsafe extern "C" fn zeCommandQueueSynchronize(hCommandQueue: ze_command_queue_h
     match get::<Queue, _>(hCommandQueue) {
         Ok(queue) => {
             let issued = queue.flow.issued.load(Ordering::Relaxed);
-            queue.flow.wait(timeout, || queue.flow.reached(issued))
+            queue.flow.wait(timeout, || queue.flow.is_over(issued))
         }
         Err(code) => code,
     }

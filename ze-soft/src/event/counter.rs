@@ -3,13 +3,15 @@
 //! All counters of a process lie in a few memfds, so that any of them can be shared without a descriptor each. A
 //! counter only grows, also when its place goes to another list: who waits for a value it has passed is not held up.
 
+use super::Stamps;
 use super::shared::{IpcHandle, Kind, Shared};
+use crate::engine::cuda::{Home, Stream};
 use crate::exec::{Source, SourceCell};
 use level_zero_sys::{ZE_RESULT_ERROR_INVALID_ARGUMENT, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 /// Counters of different lists are written by different threads: each has a cache line.
 const STRIDE: usize = 64;
@@ -18,7 +20,8 @@ const CHUNK_BYTES: usize = STRIDE * PER_CHUNK;
 
 struct Chunk {
     memory: Arc<Shared>,
-    free: Vec<usize>,
+    /// Free places, and the value that each comes to when all is done that a stream was given.
+    free: Vec<(usize, u64)>,
 }
 
 static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
@@ -32,6 +35,9 @@ pub(crate) struct Counter {
     chunk: Option<usize>,
     /// What it stood at when this list got it: counts are relative to that.
     start: u64,
+    /// To which count a stream was told to bring it, and which stream.
+    given: AtomicU64,
+    giver: AtomicU16,
 }
 
 // SAFETY: the cell is an atomic in memory that `memory` keeps mapped.
@@ -45,17 +51,22 @@ impl Counter {
         let mut chunks = CHUNKS.lock();
         if chunks.iter().all(|chunk| chunk.free.is_empty()) {
             let memory = Arc::new(Shared::create(CHUNK_BYTES)?);
-            chunks.push(Chunk { memory, free: (0..PER_CHUNK).rev().map(|index| index * STRIDE).collect() });
+            chunks.push(Chunk { memory, free: (0..PER_CHUNK).rev().map(|index| (index * STRIDE, 0)).collect() });
         }
         let place = chunks.iter_mut().enumerate().find_map(|(index, chunk)| {
-            let offset = chunk.free.pop()?;
-            Some((index, offset, chunk.memory.clone()))
+            let (offset, value) = chunk.free.pop()?;
+            Some((index, offset, value, chunk.memory.clone()))
         });
-        let (chunk, offset, memory) = place.ok_or(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
+        let (chunk, offset, value, memory) = place.ok_or(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
         let cell = memory.at::<AtomicU64>(offset).ok_or(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
-        let mut counter = Self { cell, memory, offset, chunk: Some(chunk), start: 0 };
-        counter.start = counter.cell().load(Ordering::Relaxed);
+        let mut counter = Self::at(cell, memory, offset, Some(chunk));
+        counter.start = counter.cell().load(Ordering::Relaxed).max(value);
         Ok(Arc::new(counter))
+    }
+
+    fn at(cell: NonNull<AtomicU64>, memory: Arc<Shared>, offset: usize, chunk: Option<usize>) -> Self {
+        let (given, giver) = (AtomicU64::new(0), AtomicU16::new(0));
+        Self { cell, memory, offset, chunk, start: 0, given, giver }
     }
 
     fn cell(&self) -> &AtomicU64 {
@@ -66,6 +77,29 @@ impl Counter {
     /// Whether the counter has come to `count`; if so, all that was written before it did is seen.
     pub(crate) fn reached(&self, count: u64) -> bool {
         self.cell().load(Ordering::Acquire) >= self.start + count
+    }
+
+    /// Whether a command of `home` that waits for `count` may go: it is reached, or the same stream was told to bring it
+    /// about before.
+    pub(crate) fn is_there(&self, count: u64, home: Home) -> bool {
+        self.reached(count)
+            || home.exists()
+                && self.giver.load(Ordering::Acquire) == home.0
+                && self.given.load(Ordering::Acquire) >= count
+    }
+
+    /// Has a stream bring the counter to `count`. It is always the same stream: that of its list.
+    pub(crate) fn give(&self, count: u64, stream: &Stream) {
+        stream.set_counter(self.cell.as_ptr().cast(), self.start + count);
+        self.giver.store(stream.home().0, Ordering::Release);
+        self.given.fetch_max(count, Ordering::Release);
+    }
+
+    /// Times beside the counter, where a GPU can note them.
+    pub(super) fn stamps(&self) -> &Stamps {
+        const { assert!(size_of::<AtomicU64>() + size_of::<Stamps>() <= STRIDE) };
+        // SAFETY: behind the cell there is room in its stride, which is all atomics, valid whatever they hold.
+        unsafe { self.cell.add(1).cast::<Stamps>().as_ref() }
     }
 
     /// Brings the counter to `count`, as the last act of a command.
@@ -84,7 +118,7 @@ impl Drop for Counter {
         if let Some(index) = self.chunk
             && let Some(chunk) = CHUNKS.lock().get_mut(index)
         {
-            chunk.free.push(self.offset);
+            chunk.free.push((self.offset, self.start + self.given.load(Ordering::Relaxed)));
         }
     }
 }
@@ -180,6 +214,11 @@ impl Point {
         self.counter.reached(self.target())
     }
 
+    /// As [`Counter::is_there`].
+    pub(crate) fn is_there(&self, home: Home) -> bool {
+        self.counter.is_there(self.target(), home)
+    }
+
     pub(crate) fn source(&self) -> Option<Source> {
         match &self.target {
             Target::Count(_, source) => *source,
@@ -200,6 +239,6 @@ impl Point {
         let offset = usize::try_from(offset).map_err(|_| ZE_RESULT_ERROR_INVALID_ARGUMENT)?;
         let memory = Arc::new(Shared::open(handle, CHUNK_BYTES)?);
         let cell = memory.at::<AtomicU64>(offset).ok_or(ZE_RESULT_ERROR_INVALID_ARGUMENT)?;
-        Ok(Self::at(Arc::new(Counter { cell, memory, offset, chunk: None, start: 0 }), target, None))
+        Ok(Self::at(Arc::new(Counter::at(cell, memory, offset, None)), target, None))
     }
 }

@@ -51,7 +51,7 @@ fn create(
     if flags & !FLAGS != 0 || flags & both == both || (scopes.0 | scopes.1) & !SCOPES != 0 {
         return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
     }
-    Ok(export(Arc::new(Event::new_counted(flags, scopes, None, 0))))
+    Ok(export(Arc::new(Event::new_counted(flags, scopes, None, 0)?)))
 }
 
 unsafe extern "C" fn zeEventCounterBasedCreate(
@@ -118,7 +118,7 @@ fn import_event(
     let point = if never_signalled { None } else { Some(Point::import(&handle)?) };
     let modes = ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE | ZE_EVENT_COUNTER_BASED_FLAG_NON_IMMEDIATE;
     let flags = modes | ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE | ZE_EVENT_COUNTER_BASED_FLAG_IPC;
-    Ok(export(Arc::new(Event::new_counted(flags, (SCOPES, SCOPES), Some(point), 0))))
+    Ok(export(Arc::new(Event::new_counted(flags, (SCOPES, SCOPES), Some(point), 0)?)))
 }
 
 unsafe extern "C" fn zeEventCounterBasedGetIpcHandle(

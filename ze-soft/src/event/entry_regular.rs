@@ -26,7 +26,7 @@ unsafe extern "C" fn zeEventCreate(
         let made = Event::regular(pool, hEventPool as usize, desc)?;
         let made = match pool.counted() {
             None => made,
-            Some(flags) => Event::new_counted(flags, (desc.signal, desc.wait), None, hEventPool as usize),
+            Some(flags) => Event::new_counted(flags, (desc.signal, desc.wait), None, hEventPool as usize)?,
         };
         *event = export(Arc::new(made));
         Ok(())

@@ -37,6 +37,11 @@ impl Cell {
     pub(super) fn clear(&self) {
         self.state.store(0, Ordering::Release);
     }
+
+    /// Where a GPU stores its state.
+    pub(super) fn state(&self) -> *mut u32 {
+        self.state.as_ptr()
+    }
 }
 
 /// A pool.

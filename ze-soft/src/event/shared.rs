@@ -1,5 +1,7 @@
 //! Memory that events live in: a memfd, so that another process can map it, and what an IPC handle says of it.
 
+use crate::engine::cuda::Pinned;
+use crate::memory::page_size;
 use level_zero_sys::{
     ZE_MAX_IPC_HANDLE_SIZE, ZE_RESULT_ERROR_INVALID_ARGUMENT, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t,
 };
@@ -13,6 +15,8 @@ use std::ptr::NonNull;
 
 /// A shared mapping of a memfd.
 pub(super) struct Shared {
+    /// Dropped by hand, before the mapping goes.
+    pinned: Option<Pinned>,
     start: NonNull<c_void>,
     length: usize,
     file: OwnedFd,
@@ -54,7 +58,9 @@ impl Shared {
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, file.as_fd(), 0) }
             .map_err(|_| ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)?;
-        Ok(Self { start, length, file })
+        let mut shared = Self { pinned: None, start, length, file };
+        shared.pinned = Pinned::new(start.as_ptr().expose_provenance(), length.next_multiple_of(page_size()))?;
+        Ok(shared)
     }
 
     /// The `T` at an offset that holds one.
@@ -74,6 +80,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.pinned = None;
         // SAFETY: the mapping is ours alone, and nothing refers to it once its owner is dropped.
         let _ = unsafe { munmap(self.start, self.length) };
     }

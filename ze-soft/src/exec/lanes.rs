@@ -3,7 +3,8 @@
 //! An immediate command list is one lane for its life. Each run of a regular list on a queue is a lane of its own: so
 //! that a list that waits doesn't hold up the queue's other lists, one of which may be what it waits for.
 
-use super::{Outcome, Source};
+use super::{Executor, Outcome, Source};
+use crate::engine::cuda::Home;
 use crate::graph::{Executable, Part};
 use crate::list::{Chain, Recording};
 use crate::op::Command;
@@ -21,6 +22,8 @@ pub(crate) struct LaneId(usize);
 pub(crate) struct Progress {
     submitted: AtomicU64,
     done: AtomicU64,
+    /// Where the executor's stream stood behind the newest item that has run.
+    given: AtomicU64,
 }
 
 impl Progress {
@@ -29,9 +32,9 @@ impl Progress {
         self.submitted.load(Ordering::Relaxed)
     }
 
-    /// Whether the first `count` items have run; if so, what they wrote is seen.
-    pub(crate) fn reached(&self, count: u64) -> bool {
-        self.done.load(Ordering::Acquire) >= count
+    /// Whether the first `count` items have run, also on the executor's stream; if so, what they wrote is seen.
+    pub(crate) fn is_over(&self, count: u64, executor: &Executor) -> bool {
+        self.done.load(Ordering::Acquire) >= count && executor.retired(self.given.load(Ordering::Relaxed))
     }
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn blocked(&self) -> Option<Option<Source>> {
+    fn blocked(&self, home: Home) -> Option<Option<Source>> {
         let (chain, number) = &self.chain;
         if self.at == 0 && !chain.reached(number - 1) {
             return Some(None);
@@ -74,7 +77,7 @@ impl Run {
         {
             return Some(None);
         }
-        command.waits.blocked(&self.targets)
+        command.waits.blocked(&self.targets, home)
     }
 
     /// Notes that its next command has run, and says whether it was the last.
@@ -101,11 +104,11 @@ struct Item {
 impl Item {
     /// Shows what it could run next until `each` has enough: the number of a node of a graph, else 0. If there is
     /// nothing, says what it waits for, as far as that is known.
-    fn look(&self, mut each: impl FnMut(usize) -> bool) -> Option<Option<Source>> {
+    fn look(&self, home: Home, mut each: impl FnMut(usize) -> bool) -> Option<Option<Source>> {
         let blocked = match &self.work {
-            Work::Command(command) => command.waits.blocked(&[]),
-            Work::Run(run) => run.blocked(),
-            Work::Part(part) => return part.look(each),
+            Work::Command(command) => command.waits.blocked(&[], home),
+            Work::Run(run) => run.blocked(home),
+            Work::Part(part) => return part.look(home, each),
         };
         if blocked.is_none() {
             each(0);
@@ -129,9 +132,9 @@ struct Lane {
 impl Lane {
     /// Its next item, where that is a command that may run: the usual case, without a choice.
     #[inline]
-    fn take_ready(&mut self, limit: u64) -> Option<Picked> {
+    fn take_ready(&mut self, limit: u64, home: Home) -> Option<Picked> {
         let Item { ticket, work: Work::Command(command), .. } = self.items.front()? else { return None };
-        if *ticket > limit || command.waits.blocked(&[]).is_some() {
+        if *ticket > limit || command.waits.blocked(&[], home).is_some() {
             return None;
         }
         let Some(Item { work: Work::Command(command), position, .. }) = self.items.pop_front() else { return None };
@@ -163,6 +166,8 @@ pub(super) struct State {
     /// The newest ticket given out.
     pub(super) ticket: u64,
     pub(super) kicked: bool,
+    /// The executor's stream, if it has one.
+    pub(super) home: Home,
 }
 
 impl State {
@@ -228,7 +233,7 @@ impl State {
     pub(super) fn pick(&mut self, limit: u64, seed: u64) -> Result<(LaneId, Picked), Outcome> {
         if seed == 0
             && let [id] = self.live[..]
-            && let Some(picked) = self.lanes[id].take_ready(limit)
+            && let Some(picked) = self.lanes[id].take_ready(limit, self.home)
         {
             return Ok((LaneId(id), picked));
         }
@@ -250,7 +255,7 @@ impl State {
                 }
                 seed != 0
             };
-            if let Some(source) = head.look(each)
+            if let Some(source) = head.look(self.home, each)
                 && waiting.is_none_or(|(ticket, _)| head.ticket < ticket)
             {
                 waiting = Some((head.ticket, source));
@@ -279,8 +284,13 @@ impl State {
 
     /// Notes that what [`Self::pick`] took has run: the command in this box, now emptied, or else a command of a run or a
     /// node of a part. Says whether that finished an item, and gives back a finished run, for the caller to drop when it
-    /// no longer holds the lock.
-    pub(super) fn finish(&mut self, LaneId(id): LaneId, emptied: Option<Box<Command>>) -> (bool, Option<Work>) {
+    /// no longer holds the lock. `given` is where the executor's stream stands.
+    pub(super) fn finish(
+        &mut self,
+        LaneId(id): LaneId,
+        emptied: Option<Box<Command>>,
+        given: u64,
+    ) -> (bool, Option<Work>) {
         let lane = &mut self.lanes[id];
         lane.running = false;
         let mut over = None;
@@ -299,6 +309,7 @@ impl State {
             over = lane.items.pop_front().map(|item| item.work);
         }
         if let Some(progress) = &lane.progress {
+            progress.given.store(given, Ordering::Relaxed);
             // Only whoever holds the executor's `running` counts, so this isn't a race.
             progress.done.store(progress.done.load(Ordering::Relaxed) + 1, Ordering::Release);
         }

@@ -1,7 +1,7 @@
 //! Waiting on the host.
 
 use super::thread::SHORT;
-use super::{EXECUTOR_COUNT, EXECUTORS, Outcome, Runner, Source};
+use super::{EXECUTOR_COUNT, EXECUTORS, Outcome, Runner, Source, gpu_failed};
 use crate::engine;
 use level_zero_sys::{ZE_RESULT_NOT_READY, ZE_RESULT_SUCCESS, ze_result_t};
 use std::sync::OnceLock;
@@ -48,7 +48,8 @@ fn drain(ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_re
         } else {
             pause.pause(LONGEST_SLEEP);
         }
-        if ready() {
+        // What a GPU has failed at never comes.
+        if ready() || (!pause.spinning() && gpu_failed()) {
             return ZE_RESULT_SUCCESS;
         }
     }
@@ -83,6 +84,9 @@ fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
         }
         if left.is_zero() {
             return ZE_RESULT_NOT_READY;
+        }
+        if !pause.spinning() && gpu_failed() {
+            return ZE_RESULT_SUCCESS;
         }
         if !pause.spinning() && !kicked {
             // The threads must do it, and now: they may be in the middle of a tick.

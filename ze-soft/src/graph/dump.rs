@@ -91,6 +91,6 @@ fn name(node: &Node) -> String {
         Op::Reset(_) => "reset".into(),
         Op::Timestamp(_) => "timestamp".into(),
         Op::Call { .. } => "host function".into(),
-        Op::Begin(..) => "graph".into(),
+        Op::Begin(..) | Op::Replay(_) => "graph".into(),
     }
 }

@@ -5,12 +5,15 @@
 //! for. All of it is laid out when the graph is instantiated, so that a replay allocates nothing.
 
 use super::{Body, Graph};
+use crate::device;
+use crate::engine::cuda::{self, Home};
+use crate::error::fail;
 use crate::event::{Counter, Point};
 use crate::exec::{Executor, Source, SourceCell, Work, kick_all};
 use crate::fault::{self, EdgeFault};
 use crate::handle::Object;
-use crate::op::Signal;
-use level_zero_sys::ze_result_t;
+use crate::op::{Op, Signal};
+use level_zero_sys::{ZE_RESULT_ERROR_INVALID_GRAPH, ze_result_t};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -53,6 +56,8 @@ pub(crate) struct Executable {
     /// For each node the slot of the first event outside the graph that it waits for, and how many slots there are.
     slots: Vec<usize>,
     slot_count: usize,
+    /// All nodes as one operation: a CUDA graph, where that can hold them.
+    whole: Option<Op>,
     /// For each node the latest replay in which it has run.
     done: Vec<AtomicU64>,
     /// How many nodes have run in the current replay.
@@ -75,11 +80,14 @@ impl Executable {
         let (mut plans, mut plan_of) = (Vec::<Plan>::new(), Vec::new());
         let (mut slots, mut slot_count) = (Vec::new(), 0);
         let (mut signals, mut edges) = (Vec::new(), Vec::new());
+        // CUDA's streams know no edges between each other: there all nodes are given to the graph's own.
+        let only = if cuda::runs() { Some(home_executor(&body)?) } else { None };
         for (index, node) in body.nodes.iter().enumerate() {
-            let plan = match plans.iter().position(|plan| Arc::ptr_eq(&plan.executor, &node.executor)) {
+            let executor = only.as_ref().unwrap_or(&node.executor);
+            let plan = match plans.iter().position(|plan| Arc::ptr_eq(&plan.executor, executor)) {
                 Some(plan) => plan,
                 None => {
-                    plans.push(Plan { executor: node.executor.clone(), nodes: Vec::new() });
+                    plans.push(Plan { executor: executor.clone(), nodes: Vec::new() });
                     plans.len() - 1
                 }
             };
@@ -119,6 +127,7 @@ impl Executable {
             parts: plans.iter().map(|_| SourceCell::default()).collect(),
         });
         let done = body.nodes.iter().map(|_| AtomicU64::new(0)).collect();
+        let whole = only.map(|executor| whole(&body, &edges, &signals, &executor)).transpose()?.flatten();
         Ok(Arc::new(Self {
             body,
             graph: Arc::downgrade(graph),
@@ -129,6 +138,7 @@ impl Executable {
             plan_of,
             slots,
             slot_count,
+            whole,
             done,
             finished: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
@@ -174,7 +184,8 @@ impl Executable {
         ring.begin.set(begin);
         for (index, plan) in self.plans.iter().enumerate() {
             let (executable, targets) = (self.clone(), targets.clone());
-            let part = Part { executable, plan: index, replay, targets, from: 0, left: plan.nodes.len() };
+            let left = if self.whole.is_some() { 1 } else { plan.nodes.len() };
+            let part = Part { executable, plan: index, replay, targets, from: 0, left };
             let receipt = plan.executor.submit_alone(Work::Part(part));
             ring.parts[index].set(receipt.source);
         }
@@ -221,7 +232,16 @@ impl Executable {
     }
 
     /// Runs one of its nodes through `run`, which is given what the node does, what it signals and with which count.
-    pub(crate) fn run(&self, node: usize, replay: u64, run: impl FnOnce(&crate::op::Op, Option<&Signal>, u64)) {
+    pub(crate) fn run(&self, node: usize, replay: u64, mut run: impl FnMut(&Op, Option<&Signal>, u64)) {
+        if let Some(whole) = &self.whole {
+            run(whole, None, replay);
+            // Whoever waits for a node from outside waits for the whole: later than need be, never too early.
+            for signal in self.signals.iter().flatten() {
+                run(&Op::Nothing, Some(signal), replay);
+            }
+            self.done.iter().for_each(|done| done.store(replay, Ordering::Release));
+            return self.ended.store(replay, Ordering::Release);
+        }
         run(&self.body.nodes[node].op, self.signals[node].as_ref(), replay);
         self.done[node].store(replay, Ordering::Release);
         if self.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.done.len() {
@@ -229,6 +249,35 @@ impl Executable {
             self.finished.store(0, Ordering::Relaxed);
             self.ended.store(replay, Ordering::Release);
         }
+    }
+}
+
+/// The executor of the list on which a graph is replayed.
+fn home_executor(body: &Body) -> Result<Arc<Executor>, ze_result_t> {
+    let device = device::all().iter().find(|entry| entry.device.index == body.home.device);
+    let executor = device.and_then(|entry| entry.device.executor(body.home.ordinal)).cloned();
+    executor.ok_or_else(|| fail(ZE_RESULT_ERROR_INVALID_GRAPH, "the graph's device is not there any more"))
+}
+
+/// All nodes as one CUDA graph, if that can hold them: nothing in it waits for the outside or takes times.
+fn whole(
+    body: &Body,
+    edges: &[Vec<Edge>],
+    signals: &[Option<Signal>],
+    executor: &Arc<Executor>,
+) -> Result<Option<Op>, ze_result_t> {
+    let fits = |node: &super::Node| node.waits.is_empty() && node.outside.is_empty() && cuda::Graph::takes(&node.op);
+    if !body.nodes.iter().all(fits) || signals.iter().flatten().any(Signal::is_stamped) {
+        return Ok(None);
+    }
+    executor.start()?;
+    let Some(stream) = executor.stream() else { return Ok(None) };
+    // The replay before this one is over when this one begins: an edge from there is none.
+    let before = |edges: &Vec<Edge>| edges.iter().filter(|edge| !edge.stale).map(|edge| edge.node).collect();
+    let operations = body.nodes.iter().zip(edges).map(|(node, edges)| (&node.op, before(edges)));
+    match cuda::Graph::new(stream, operations) {
+        Ok(graph) => Ok(Some(Op::Replay(Arc::new(graph)))),
+        Err(why) => Err(fail(ZE_RESULT_ERROR_INVALID_GRAPH, format!("CUDA makes no graph of this: {why}"))),
     }
 }
 
@@ -254,7 +303,7 @@ impl Part {
     }
 
     /// Shows the nodes that can run until `each` has enough. If there is none, says what the first one waits for.
-    pub(crate) fn look(&self, mut each: impl FnMut(usize) -> bool) -> Option<Option<Source>> {
+    pub(crate) fn look(&self, home: Home, mut each: impl FnMut(usize) -> bool) -> Option<Option<Source>> {
         let graph = &self.executable;
         if graph.begun.load(Ordering::Acquire) < self.replay {
             let ring = &graph.sources[self.replay as usize % RING];
@@ -266,7 +315,7 @@ impl Part {
             if graph.done[node].load(Ordering::Relaxed) >= self.replay {
                 continue;
             }
-            match self.blocked(node) {
+            match self.blocked(node, home) {
                 Some(source) => {
                     waiting.get_or_insert(source);
                 }
@@ -281,7 +330,7 @@ impl Part {
         if any { None } else { Some(waiting.flatten()) }
     }
 
-    fn blocked(&self, node: usize) -> Option<Option<Source>> {
+    fn blocked(&self, node: usize, home: Home) -> Option<Option<Source>> {
         let graph = &self.executable;
         for edge in &graph.edges[node] {
             let replay = self.replay - u64::from(edge.stale);
@@ -292,11 +341,11 @@ impl Part {
         let recorded = &graph.body.nodes[node];
         if let Some(targets) = &self.targets {
             let slots = graph.slots[node]..graph.slots[node] + recorded.outside.len();
-            if let Some(point) = targets[slots].iter().flatten().find(|point| !point.reached()) {
+            if let Some(point) = targets[slots].iter().flatten().find(|point| !point.is_there(home)) {
                 return Some(point.source());
             }
         }
-        recorded.waits.blocked(&[])
+        recorded.waits.blocked(&[], home)
     }
 
     /// Notes that one of its nodes has run, and says whether it was the last.

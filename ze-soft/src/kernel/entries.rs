@@ -3,7 +3,7 @@
 use super::{Code, Kernel};
 use crate::abi::{bytes, chain, input, output, run};
 use crate::device::MAX_GROUP_SIZE;
-use crate::engine;
+use crate::engine::{self, cuda};
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::ext;
@@ -47,6 +47,11 @@ unsafe extern "C" fn zeKernelCreate(
             }
             module::Kind::Spirv(program) => match engine::Kernel::find(program, name) {
                 Ok(Some(found)) => Code::Spirv(Arc::new(found)),
+                Ok(None) => return Err(refuse("is not in")),
+                Err(why) => return Err(refuse(&format!("can't be made ({why}) of"))),
+            },
+            module::Kind::Cuda(program) => match cuda::Kernel::find(program, name) {
+                Ok(Some(found)) => Code::Cuda(Arc::new(found)),
                 Ok(None) => return Err(refuse("is not in")),
                 Err(why) => return Err(refuse(&format!("can't be made ({why}) of"))),
             },
@@ -105,7 +110,7 @@ unsafe extern "C" fn zeKernelSuggestMaxCooperativeGroupCount(
     run(|| {
         let kernel = get::<Kernel, _>(hKernel)?;
         // SAFETY: the specification's promise.
-        *unsafe { output(totalGroupCount) }? = kernel.code.most_groups();
+        *unsafe { output(totalGroupCount) }? = kernel.code.most_groups(kernel.state.lock().group_size);
         Ok(())
     })
 }
@@ -178,11 +183,15 @@ unsafe extern "C" fn zeKernelGetProperties(
             ..Default::default()
         };
         let mut multiple = 16;
-        if let Code::Spirv(spirv) = &kernel.code {
-            let facts = spirv.facts;
-            let [x, y, z] = spirv.required_group_size().unwrap_or_default();
+        let facts = match &kernel.code {
+            Code::Native(_) => None,
+            Code::Spirv(kernel) => Some((kernel.facts, kernel.required_subgroup_size())),
+            Code::Cuda(kernel) => Some((kernel.facts, kernel.required_subgroup_size())),
+        };
+        if let Some((facts, subgroup_size)) = facts {
+            let [x, y, z] = kernel.code.required_group_size().unwrap_or_default();
             (properties.requiredGroupSizeX, properties.requiredGroupSizeY, properties.requiredGroupSizeZ) = (x, y, z);
-            properties.requiredSubgroupSize = spirv.required_subgroup_size().unwrap_or(0);
+            properties.requiredSubgroupSize = subgroup_size.unwrap_or(0);
             (properties.maxSubgroupSize, properties.maxNumSubgroups) = (facts.subgroup_size, facts.subgroups);
             (properties.localMemSize, properties.privateMemSize) = (facts.local_memory, facts.private_memory);
             // What a processor's compiler spills it spills to the stack, and nobody counts it: spillMemSize stays 0.

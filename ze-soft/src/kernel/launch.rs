@@ -1,6 +1,7 @@
 //! A launch with everything it needs, independent of what happens to its kernel afterwards.
 
 use super::Code;
+use crate::engine::cuda::Target;
 use crate::ext::{Native, zesoft_launch_t};
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -141,8 +142,20 @@ impl BoundLaunch {
             Code::Native(native) => native,
             // SAFETY: the values were laid out as this kernel says; what it reaches is the program's duty.
             Code::Spirv(kernel) => return unsafe { kernel.run(start, self.grid.group_count, self.grid.group_size) },
+            // Only ever given to a stream.
+            Code::Cuda(_) => return,
         };
         self.call(native, &self.values.pointers);
+    }
+
+    /// Gives the whole grid to a stream, which has read the arguments when this returns.
+    pub(crate) fn give(&self, target: Target<'_>) -> Result<(), String> {
+        let Grid { group_count, group_size, cooperative } = self.grid;
+        match &self.kernel.code {
+            _ if group_count.contains(&0) => Ok(()),
+            Code::Cuda(kernel) => kernel.give(target, &self.values.pointers, group_count, group_size, cooperative),
+            Code::Native(_) | Code::Spirv(_) => Err("it was made for another engine".to_owned()),
+        }
     }
 
     fn call(&self, native: &Native, arguments: &[*const c_void]) {

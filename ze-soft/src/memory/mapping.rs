@@ -1,5 +1,6 @@
 //! Files of memory and their mappings: the system calls under every allocation.
 
+use crate::engine::cuda::TICKET_BYTES;
 use level_zero_sys::{ZE_MEMORY_TYPE_DEVICE, ZE_MEMORY_TYPE_HOST, ZE_MEMORY_TYPE_SHARED, ze_memory_type_t};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -46,6 +47,8 @@ pub(crate) struct File {
     kind: ze_memory_type_t,
     device: Option<u32>,
     identity: Identity,
+    /// Not the memory itself, but what tells CUDA in another process which memory it is.
+    ticket: bool,
 }
 
 /// What tells one file from all others that live at the same time on this machine.
@@ -58,13 +61,27 @@ pub(crate) struct Identity {
 const KINDS: [(ze_memory_type_t, &str); 3] =
     [(ZE_MEMORY_TYPE_DEVICE, "device"), (ZE_MEMORY_TYPE_SHARED, "shared"), (ZE_MEMORY_TYPE_HOST, "host")];
 const NAME: &str = "ze-soft";
+/// What a ticket's name has for a kind.
+const TICKET: &str = "gpu";
 
 impl File {
     pub(crate) fn create(kind: ze_memory_type_t, device: Option<u32>, size: usize) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let size = size.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
-        let length = i64::try_from(size).map_err(|_| too_large())?;
         let kind_name = KINDS.iter().find(|(number, _)| *number == kind).map_or("host", |(_, name)| name);
+        let size = size.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
+        Self::named(kind, kind_name, device, size)
+    }
+
+    /// A ticket for memory of a GPU.
+    pub(crate) fn ticket(device: Option<u32>, bytes: &[u8; TICKET_BYTES]) -> io::Result<Self> {
+        let file = Self::named(ZE_MEMORY_TYPE_DEVICE, TICKET, device, page_size())?;
+        let written = nix::sys::uio::pwrite(&file.descriptor, bytes, 0)?;
+        if written == bytes.len() { Ok(file) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    fn named(kind: ze_memory_type_t, kind_name: &str, device: Option<u32>, size: usize) -> io::Result<Self> {
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let length = i64::try_from(size).map_err(|_| too_large())?;
         let name = match device {
             Some(device) => format!("{NAME}-{kind_name}-{device}"),
             None => format!("{NAME}-{kind_name}"),
@@ -75,7 +92,21 @@ impl File {
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&descriptor, FcntlArg::F_ADD_SEALS(seals))?;
         let identity = identify(&descriptor)?.0;
-        Ok(Self { descriptor, size, kind, device, identity })
+        Ok(Self { descriptor, size, kind, device, identity, ticket: kind_name == TICKET })
+    }
+
+    /// Whether it is a ticket for memory of a GPU, not memory.
+    pub(crate) fn is_ticket(&self) -> bool {
+        self.ticket
+    }
+
+    /// What a ticket says.
+    pub(crate) fn read_ticket(&self) -> io::Result<[u8; TICKET_BYTES]> {
+        let mut bytes = [0; TICKET_BYTES];
+        match nix::sys::uio::pread(&self.descriptor, &mut bytes, 0)? {
+            TICKET_BYTES => Ok(bytes),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// The file behind a descriptor that came from somewhere; `None` if it isn't one of these. The descriptor stays the
@@ -87,14 +118,18 @@ impl File {
         let name = name.to_str()?.strip_prefix("/memfd:")?.split_whitespace().next()?;
         let mut parts = name.strip_prefix(NAME)?.strip_prefix('-')?.split('-');
         let kind_name = parts.next()?;
-        let kind = KINDS.iter().find(|(_, name)| *name == kind_name)?.0;
+        let ticket = kind_name == TICKET;
+        let kind = match ticket {
+            true => ZE_MEMORY_TYPE_DEVICE,
+            false => KINDS.iter().find(|(_, name)| *name == kind_name)?.0,
+        };
         let device = match parts.next() {
             Some(number) => Some(number.parse().ok()?),
             None => None,
         };
         let (identity, size) = identify(descriptor).ok()?;
         let descriptor = descriptor.try_clone_to_owned().ok()?;
-        Some(Self { descriptor, size, kind, device, identity })
+        Some(Self { descriptor, size, kind, device, identity, ticket })
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,101 @@
+// The same accesses and fences for NVIDIA's GPUs, which the software driver's CUDA engine runs the kernels on. PTX has no
+// word for "past the caches"; what it has is scope: a volatile access is a relaxed one at system scope, which is all that
+// lines and polled words need. clang 15 knows neither these nor sub-groups for this target, hence the assembly.
+#ifndef CCL_MEMORY_ORDER_PTX_H
+#define CCL_MEMORY_ORDER_PTX_H
+
+// One instruction for the whole line. PTX itself promises no more than that each word of a vector arrives whole; that
+// aligned 8 and 16 bytes do is what the litmus test at init looks for.
+INLINE void store_line_8(global uint2 *line, uint2 value)
+{
+    __asm__ volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(line), "r"(value.x), "r"(value.y) : "memory");
+}
+
+INLINE void store_line_16(global uint4 *line, uint4 value)
+{
+    __asm__ volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(line), "r"(value.x), "r"(value.y),
+                     "r"(value.z), "r"(value.w)
+                     : "memory");
+}
+
+INLINE void store_word(global uint *word, uint value)
+{
+    __asm__ volatile("st.volatile.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+INLINE void store_wide_word(global ulong *word, ulong value)
+{
+    __asm__ volatile("st.volatile.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+// Volatile loads stay where they are and are made anew in each turn; only the compiler is to be told so.
+INLINE void fence_of_spin(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+INLINE uint poll_word(global const uint *word)
+{
+    uint value;
+    __asm__ volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+INLINE uint2 load_line_8(global const uint2 *line)
+{
+    uint x, y;
+    __asm__ volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(line) : "memory");
+    return (uint2)(x, y);
+}
+
+INLINE uint4 load_line_16(global const uint4 *line)
+{
+    uint x, y, z, w;
+    __asm__ volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+                     : "l"(line)
+                     : "memory");
+    return (uint4)(x, y, z, w);
+}
+
+INLINE void fence_before_telling_others(void)
+{
+    __asm__ volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+INLINE void fence_after_being_told(void)
+{
+    __asm__ volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+INLINE void fence_device_release(void)
+{
+    __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+INLINE void fence_device_acquire(void)
+{
+    __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+// A sub-group is a warp, all of whose work-items come here: groups are whole warps.
+INLINE int warp_all(int predicate)
+{
+    int all;
+    __asm__ volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; vote.sync.all.pred q, p, 0xffffffff;"
+                     " selp.s32 %0, 1, 0, q; }"
+                     : "=r"(all)
+                     : "r"(predicate)
+                     : "memory");
+    return all;
+}
+
+INLINE int warp_any(int predicate)
+{
+    return !warp_all(!predicate);
+}
+
+#define sub_group_all warp_all
+#define sub_group_any warp_any
+
+#endif
