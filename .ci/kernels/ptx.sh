@@ -26,6 +26,13 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
         -Xclang -mlink-builtin-bitcode -Xclang "$library" \
         -Wall -Wextra -Wno-unused-parameter -Wno-linker-warnings -Wno-ignored-pragmas -Werror -fno-ident \
         "${defines[@]}" "$@" -o "$folder/$hash.ptx" "$name.cl")
+    # clang 15 makes one instruction of (x >> 63 & mask), the sign spread over all bits but the first, that keeps one bit.
+    sed -i -E 's/bfe\.u64\s+(%[a-z0-9]+), (%[a-z0-9]+), 63, 63;/shr.s64 \1, \2, 63; and.b64 \1, \1, 0x7FFFFFFFFFFFFFFF;/' \
+        "$folder/$hash.ptx"
+    if awk -F'[ ,;]+' '/bfe\./ { if ($4 + $5 > (/64/ ? 64 : 32)) { print; found = 1 } } END { exit !found }' \
+        <(sed -E 's/^\s+//; s/\s+/ /g' "$folder/$hash.ptx") >&2; then
+        die "$family: bits beyond a word's end"
+    fi
     # A fused or an approximate operation would have other bits.
     if grep -nE '\b(fma|(add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" >&2; then
         die "$family: floating-point operations that aren't rounded one by one"

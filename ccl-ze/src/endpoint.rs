@@ -20,7 +20,7 @@ use crate::recording::{Kept, Recording};
 use crate::registry::Registry;
 use crate::stream::Stream;
 use ccl_core::config::Config;
-use ccl_core::device::{Device, DeviceFacts, Edges, Endpoint, Io, Place};
+use ccl_core::device::{Device, DeviceFacts, DeviceFamily, Edges, Endpoint, Io, Place};
 use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
@@ -346,7 +346,7 @@ impl Endpoint for ZeEndpoint {
         self.host.clear();
         let state = CommState {
             // A processor that plays a device turns faster than one.
-            spins_per_ms: if self.gpu.api.software { 1 << 20 } else { 0 },
+            spins_per_ms: if self.gpu.facts.family == DeviceFamily::Software { 1 << 20 } else { 0 },
             ..*state
         };
         let own = self.staging.address() as u64;

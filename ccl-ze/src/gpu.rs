@@ -87,10 +87,11 @@ impl Gpu {
         // SAFETY: a live driver; descriptor and output outlive the call.
         unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
         let _owned = OwnedContext { api: api.clone(), context };
+        let on_gpu = plays_on_gpu(&api, properties);
         let facts = DeviceFacts {
             uuid: properties.uuid.id,
             name,
-            driver: describe_driver(&api),
+            driver: describe_driver(&api, on_gpu),
             software: api.software,
             // The software driver's memory is a processor's, of which `ccl_core::slot` knows the order; of any other
             // link nothing is known yet.
@@ -99,8 +100,12 @@ impl Gpu {
             push: true,
             // The order of two stores is shown for a processor's memory only.
             bulk: api.software,
-            family: if api.software { DeviceFamily::Software } else { DeviceFamily::IntelPcie },
             native: crate::module::is_native(&api, device)?,
+            family: match api.software {
+                true if on_gpu => DeviceFamily::Cuda,
+                true => DeviceFamily::Software,
+                false => DeviceFamily::IntelPcie,
+            },
         };
         let mut gpu = Gpu {
             chain: Mutex::new(Chain::new()),
@@ -184,14 +189,29 @@ impl Drop for OwnedContext {
     }
 }
 
-fn describe_driver(api: &Api) -> String {
+/// Whether the software driver's device is an NVIDIA GPU.
+#[cfg(feature = "soft")]
+fn plays_on_gpu(api: &Api, properties: &ze_device_properties_t) -> bool {
+    api.software && properties.deviceId == ze_soft::ext::GPU_DEVICE_ID
+}
+
+#[cfg(not(feature = "soft"))]
+fn plays_on_gpu(_: &Api, _: &ze_device_properties_t) -> bool {
+    false
+}
+
+fn describe_driver(api: &Api, on_gpu: bool) -> String {
     let mut properties = ze_driver_properties_t::default();
     // SAFETY: a live driver and a descriptor of the right type.
     let version = match unsafe { ze!(api, zeDriverGetProperties(api.driver, &raw mut properties)) } {
         Ok(()) => properties.driverVersion,
         Err(_) => 0,
     };
-    let kind = if api.software { "software driver on the CPU (no GPU is used)" } else { "Intel driver" };
+    let kind = match api.software {
+        true if on_gpu => "software driver on an NVIDIA GPU (no Intel GPU is used)",
+        true => "software driver on the CPU (no GPU is used)",
+        false => "Intel driver",
+    };
     format!("{kind}, {}, version {version:#x}", api.route())
 }
 

@@ -83,31 +83,34 @@ fn check(rank: Rank, calls: usize, algorithm: &str) {
     assert!(most_rounds > 1, "several rounds were meant to occur");
 }
 
-/// Calls on registered buffers, each with its output apart from the input or in its place.
+/// Calls on registered buffers, each with its output apart from the input or in its place; most of them don't begin where
+/// their buffers do.
 fn check_direct(rank: Rank, calls: usize) {
     let comm = spirv::communicator(&rank, StartState { tag_limit: 200, ..StartState::default() });
     let stream = comm.stream(0).unwrap();
-    let (mut send, mut recv) = (comm.alloc::<u8>(20_011 * 8).unwrap(), comm.alloc::<u8>(20_011 * 8).unwrap());
+    let (mut send, mut recv) = (comm.alloc::<u8>(20_100 * 8).unwrap(), comm.alloc::<u8>(20_100 * 8).unwrap());
     let registered = [comm.register(&send).unwrap(), comm.register(&recv).unwrap()];
     let mut direct = 0;
     for i in 0..calls {
         let target = usize::from(i % 3 != 0);
-        let places = Registered { send: registered[0].range(0).unwrap(), recv: registered[target].range(0).unwrap() };
+        let (first, second) = (8 * (i % 5), 8 * if target == 0 { i % 5 } else { 7 * i % 11 });
+        let places =
+            Registered { send: registered[0].range(first).unwrap(), recv: registered[target].range(second).unwrap() };
         let request = Request { registered: Some(places), ..request(i, rank.rank) };
         let bytes = request.count as usize * request.dtype.size();
         let inputs: Vec<Vec<u8>> =
             (0..rank.n).map(|r| data::wild(request.dtype, i as u64, r, request.count as usize)).collect();
-        send.write(&stream, &inputs[rank.rank]).unwrap();
-        recv.write(&stream, &vec![0x55; bytes]).unwrap();
+        send.write(&stream, &[vec![0x33; first], inputs[rank.rank].clone()].concat()).unwrap();
+        recv.write(&stream, &vec![0x55; second + bytes]).unwrap();
         let plan = comm.plan(&request).unwrap();
         direct += usize::from(matches!(plan, Plan::Push(push) if push.mode == Mode::Direct));
-        let (from, to): (*mut c_void, *mut c_void) =
-            (registered[0].as_ptr().cast(), registered[target].as_ptr().cast());
+        let from: *mut c_void = registered[0].as_ptr().wrapping_add(first).cast();
+        let to: *mut c_void = registered[target].as_ptr().wrapping_add(second).cast();
         // SAFETY: both buffers hold the message and live until the wait.
         unsafe { comm.all_reduce_raw(&request, from, to, &stream, &[]).unwrap().wait().unwrap() };
-        let mut got = vec![0; bytes];
+        let mut got = vec![0; second + bytes];
         [&send, &recv][target].read(&stream, &mut got).unwrap();
-        let difference = data::first_difference(&got, &expected(i, rank.n, &inputs), request.dtype);
+        let difference = data::first_difference(&got[second..], &expected(i, rank.n, &inputs), request.dtype);
         assert_eq!(difference, None, "rank {} of {}, call {i}, {plan}", rank.rank, rank.n);
     }
     assert!(direct > calls / 2, "{direct} direct calls of {calls}");

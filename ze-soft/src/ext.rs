@@ -33,6 +33,9 @@ pub const REGISTER_KERNEL_NAME: &CStr = c"zeSoftRegisterKernel";
 /// The name of the function of type [`zeSoftFault_t`].
 pub const FAULT_NAME: &CStr = c"zeSoftFault";
 
+/// What a device that an NVIDIA GPU plays says of itself as its number, where those that the processor plays have another.
+pub const GPU_DEVICE_ID: u32 = 0x5afc;
+
 /// The first bytes of a module; names of kernels follow, one a line.
 pub const MODULE_MAGIC: [u8; 8] = *b"ZESOFTM1";
 

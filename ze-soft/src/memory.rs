@@ -38,7 +38,8 @@ enum Backing {
     /// Made by this process, which holds the file to export it.
     Own { file: File, exported: Mutex<Exported>, _pinned: Option<Pinned>, _mapping: Mapping },
     /// A GPU's, made by this process. The file, made for the first to ask, says what another process is to open.
-    Gpu { memory: DeviceMemory, ticket: OnceLock<File>, exported: Mutex<Exported> },
+    /// CUDA doesn't open memory in the process that allocated it: whoever does that here gets the same address, counted.
+    Gpu { memory: DeviceMemory, ticket: OnceLock<File>, exported: Mutex<Exported>, opened: AtomicU64 },
     /// Made by somebody, opened from an IPC handle. The mapping alone keeps the memory.
     Opened(Opened),
     /// The program's own pages, which it keeps mapped until it releases them.
@@ -97,7 +98,7 @@ impl Allocation {
     pub(crate) fn export(&self, handles: usize) -> Result<RawFd, ze_result_t> {
         let (file, exported) = match &self.backing {
             Backing::Own { file, exported, .. } => (file, exported),
-            Backing::Gpu { memory, ticket, exported } => (self.ticket(memory, ticket)?, exported),
+            Backing::Gpu { memory, ticket, exported, .. } => (self.ticket(memory, ticket)?, exported),
             Backing::Opened(_) | Backing::Imported { .. } => {
                 let text = "only the process that allocated memory can export it";
                 return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
@@ -138,6 +139,22 @@ impl Allocation {
                 Ok(())
             }
         }
+    }
+}
+
+impl Allocation {
+    /// Counts one opening less, where there are others or the memory is this process's own; false if it is to go.
+    fn close_one(&self) -> bool {
+        let (count, last) = match &self.backing {
+            Backing::Gpu { opened, .. } => (opened, 0),
+            Backing::Opened(Opened::Gpu { times, .. }) => (times, 1),
+            Backing::Own { .. } | Backing::Opened(_) | Backing::Imported { .. } => return false,
+        };
+        let more = count.load(Ordering::Relaxed) > last;
+        if more {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        more
     }
 }
 
@@ -207,7 +224,8 @@ fn allocate_on_gpu(index: u32, size: usize, alignment: usize) -> Result<*mut c_v
         let text = format!("CUDA gives no memory aligned to {alignment} bytes");
         return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, text));
     }
-    let backing = Backing::Gpu { memory, ticket: OnceLock::new(), exported: Mutex::default() };
+    let (ticket, exported, opened) = (OnceLock::new(), Mutex::default(), AtomicU64::new(0));
+    let backing = Backing::Gpu { memory, ticket, exported, opened };
     let kind = ZE_MEMORY_TYPE_DEVICE;
     Ok(insert(Allocation { id: next_id(), kind, device: Some(index), base, size, backing }))
 }
@@ -273,8 +291,15 @@ fn open_on_gpu(file: &File, device: u32, mapped: Mapped) -> Result<*mut c_void, 
         return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, text));
     }
     let ticket = file.read_ticket().map_err(|error| out_of_memory(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, &error))?;
-    // Held meanwhile: who opens the same memory at the same time is to be counted, not to take its place.
+    // Held meanwhile: who opens the same memory at the same time is to be counted.
     let mut allocations = ALLOCATIONS.write();
+    if let Some(own) = cuda::own(&ticket) {
+        let Some(Backing::Gpu { opened, .. }) = allocations.get(&own).map(|allocation| &allocation.backing) else {
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "the memory of this handle was freed"));
+        };
+        opened.fetch_add(1, Ordering::Relaxed);
+        return Ok(std::ptr::with_exposed_provenance_mut(own));
+    }
     let memory = cuda::Opened::open(device, &ticket).map_err(|why| fail(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, why))?;
     let (base, size) = (memory.base(), memory.size());
     let pointer = std::ptr::with_exposed_provenance_mut(base);
@@ -296,11 +321,7 @@ fn open_late(file: &File, late: Late) -> io::Result<Arc<Shadow>> {
 
 /// Closes memory that was opened from an IPC handle; late stores arrive first.
 pub(crate) fn close(pointer: *const c_void) -> Result<(), ze_result_t> {
-    if let Some(allocation) = ALLOCATIONS.write().get(&pointer.addr())
-        && let Backing::Opened(Opened::Gpu { times, .. }) = &allocation.backing
-        && times.load(Ordering::Relaxed) > 1
-    {
-        times.fetch_sub(1, Ordering::Relaxed);
+    if ALLOCATIONS.write().get(&pointer.addr()).is_some_and(|allocation| allocation.close_one()) {
         return Ok(());
     }
     let allocation = remove(pointer, |allocation| matches!(allocation.backing, Backing::Opened(_)))?;

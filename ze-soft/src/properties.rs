@@ -53,7 +53,7 @@ unsafe extern "C" fn zeDeviceGetProperties(
             pNext: properties.pNext,
             r#type: ZE_DEVICE_TYPE_GPU,
             vendorId: VENDOR,
-            deviceId: DEVICE,
+            deviceId: if cuda::runs() { crate::ext::GPU_DEVICE_ID } else { DEVICE },
             coreClockRate: 1000,
             maxMemAllocSize: memory_size(),
             maxHardwareContexts: 1024,

@@ -21,7 +21,7 @@ mod runtime;
 mod stream;
 
 pub(crate) use graph::Graph;
-pub(crate) use memory::{Device as DeviceMemory, Opened, Pinned, TICKET_BYTES};
+pub(crate) use memory::{Device as DeviceMemory, Opened, Pinned, TICKET_BYTES, own};
 pub(crate) use program::{Kernel, Program};
 pub(crate) use stream::{Home, Stream, Target};
 

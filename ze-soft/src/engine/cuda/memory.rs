@@ -17,8 +17,8 @@ pub(crate) struct Device {
     size: usize,
 }
 
-/// The bytes that tell another process what to open: CUDA's handle, then size and process.
-pub(crate) const TICKET_BYTES: usize = 80;
+/// The bytes that tell another process what to open: CUDA's handle, then size, address and process.
+pub(crate) const TICKET_BYTES: usize = 88;
 
 impl Device {
     /// New memory for a device.
@@ -49,7 +49,8 @@ impl Device {
         let mut ticket = [0; TICKET_BYTES];
         ticket[..64].copy_from_slice(&handle.0);
         ticket[64..72].copy_from_slice(&(self.size as u64).to_le_bytes());
-        ticket[72..76].copy_from_slice(&std::process::id().to_le_bytes());
+        ticket[72..80].copy_from_slice(&self.address.to_le_bytes());
+        ticket[80..84].copy_from_slice(&std::process::id().to_le_bytes());
         Ok(ticket)
     }
 }
@@ -61,6 +62,13 @@ impl Drop for Device {
             unsafe { (self.gpu.api.cuMemFree)(self.address) };
         }
     }
+}
+
+/// Where the memory of a ticket lies, if this process allocated it.
+pub(crate) fn own(ticket: &[u8; TICKET_BYTES]) -> Option<usize> {
+    let address = u64::from_le_bytes(std::array::from_fn(|i| ticket[72 + i]));
+    let process = u32::from_le_bytes(std::array::from_fn(|i| ticket[80 + i]));
+    (process == std::process::id()).then_some(address as usize)
 }
 
 /// Memory of another process's.
@@ -76,10 +84,6 @@ impl Opened {
         let mut handle = CUipcMemHandle([0; 64]);
         handle.0.copy_from_slice(&ticket[..64]);
         let size = u64::from_le_bytes(std::array::from_fn(|i| ticket[64 + i])) as usize;
-        let process = u32::from_le_bytes(std::array::from_fn(|i| ticket[72 + i]));
-        if process == std::process::id() {
-            return Err("CUDA opens memory in other processes only, not in the one that allocated it".to_owned());
-        }
         let gpu = runtime::get()?.gpu(device)?;
         gpu.enter()?;
         let mut address = 0;
