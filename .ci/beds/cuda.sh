@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# The kernels and the protocol on an NVIDIA GPU.
+#   cuda.sh --bundle DIR [PTXAS]   builds all that is needed there into DIR: programs, tests, kernels and their mutants
+#   cuda.sh [DIR]                  there: runs it all (DIR is this script's folder otherwise) and leaves timings as JSON
+#                                  lines in $OUT, or below DIR
+# There it takes a driver, its multi-process service and nothing else. All tests are tests of this repository; what they
+# rest on and prove is in docs/testing.md.
+set -euo pipefail
+
+# Names of test files, and after a colon what is passed to them. Those that plant late stores or count the host's work, or
+# have twins for kernels, are not for a GPU.
+TESTS=(spirv_ring:--ignored spirv_push:--ignored spirv_graph:--ignored spirv_failure:--ignored spirv_mutants:--ignored
+    bits_ops bits_rows bits_sum push_bits registered ring_streams chain_events waits_after waits_buffers
+    graph_algorithms graph_edges graph_replays tags_wrap stress_calls)
+
+bundle() { # DIR [PTXAS]
+    local repo folder=$1 target
+    repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+    target=${CARGO_TARGET_DIR:-$repo/target}
+    mkdir -p "$folder"/{bin,tests,modules,mutants}
+    cd "$repo"
+    cargo build --release -p ccl-cli -p ccl-benches --bins
+    cp "$target"/release/{ccl,back_to_back} "$folder/bin"
+    local test
+    for test in "${TESTS[@]}"; do
+        cp "$(cargo test --release -p ccl-tests --test "${test%%:*}" --no-run --message-format=json 2>/dev/null |
+            sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)" "$folder/tests/${test%%:*}"
+    done
+    strip "$folder"/bin/* "$folder"/tests/*
+    .ci/kernels/build.sh --mutants "$folder/mutants"
+    PTXAS=${2:-} .ci/kernels/ptx.sh "$folder/modules"
+    PTXAS=${2:-} .ci/kernels/ptx.sh --mutants "$folder/mutants"
+    mv "$folder"/mutants/*.{ptx,cubin} "$folder/modules" 2>/dev/null || true
+    cp "${BASH_SOURCE[0]}" "$folder/cuda.sh"
+    du -sh "$folder" >&2
+}
+
+service() {
+    export CUDA_MPS_PIPE_DIRECTORY=$SCRATCH/mps CUDA_MPS_LOG_DIRECTORY=$SCRATCH/mps-log
+    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+    nvidia-cuda-mps-control -d
+}
+
+FAILED=()
+PASSED=0
+
+attempt() { # NAME COMMAND...
+    local name=$1 log=$SCRATCH/$1.log
+    shift
+    if timeout "${LIMIT:-120}" "$@" >"$log" 2>&1; then
+        PASSED=$((PASSED + 1))
+        echo "ok     $name  $(grep -ho 'test result: ok. [0-9]* passed' "$log" | tr '\n' ' ')"
+    else
+        FAILED+=("$name")
+        echo "FAILED $name"
+        tail -n "${TAIL:-25}" "$log"
+    fi
+}
+
+perf() { # NAME RANKS ARGUMENTS...
+    local name=$1 ranks=$2
+    shift 2
+    attempt "perf-$name-$ranks" ccl perf all_reduce --ranks "$ranks" -n 3 "$@"
+}
+
+run_all() { # DIR
+    local folder=$1 test n algo
+    SCRATCH=$(mktemp -d)
+    OUT=${OUT:-$folder/out}
+    mkdir -p "$OUT"
+    export PATH=$folder/bin:$PATH BED_MUTANTS=$folder/mutants RUST_BACKTRACE=0
+    export ZE_SOFT_ENGINE=cuda ZE_SOFT_CUDA_MODULES=$folder/modules CCLX_DEVICE=soft CCLX_TIMEOUT_MS=${CCLX_TIMEOUT_MS:-20000}
+    service
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    # Every type and reduction, both orders, several sizes with tails; every result of every rank compared by bits.
+    for n in 1 2 4 8; do
+        perf types "$n" -b 1000 -e 1000 -d all -o all
+        perf rank-order "$n" -b 24 -e 100K -f 17 -d bfloat16,float32 --order rank
+        for algo in ring mesh oneshot; do
+            ((n == 1)) || perf "$algo" "$n" -b 24 -e 3M -f 17 -d bfloat16,float64 --algo "$algo" --graph 10
+        done
+        ((n == 1)) || perf direct "$n" -b 24 -e 3M -f 17 -d bfloat16,float64 --algo direct -R 1
+    done
+    for test in "${TESTS[@]}"; do
+        local arguments=()
+        [[ $test == *:* ]] && arguments=("${test#*:}")
+        attempt "${test%%:*}" "$folder/tests/${test%%:*}" --test-threads=1 "${arguments[@]}"
+    done
+    attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10
+    timings >"$OUT/timings.jsonl" 2>"$OUT/timings.log" || FAILED+=(timings)
+    echo "$PASSED passed, ${#FAILED[@]} failed: ${FAILED[*]}"
+    cp "$SCRATCH"/*.log "$SCRATCH"/mps-log/*.log /dev/null 2>/dev/null || true
+    ((${#FAILED[@]} == 0))
+}
+
+timings() {
+    local sizes=8,512,4096,8192,32768,131072,1048576,4194304,16777216,67108864
+    timeout 60 back_to_back 1 copy $sizes 20 20
+    for n in 2 4; do
+        timeout 100 back_to_back $n graph $sizes 20 20
+        timeout 100 back_to_back $n eager $sizes 20 20
+        for algo in oneshot mesh ring; do
+            CCL_ALLREDUCE=$algo timeout 100 back_to_back $n graph $sizes 20 20
+        done
+    done
+    timeout 60 back_to_back 4 graph 8192 100 100
+    timeout 60 back_to_back 8 graph 8,8192,1048576 20 20
+}
+
+case ${1:-} in
+--bundle)
+    bundle "${@:2}"
+    ;;
+*)
+    run_all "$(cd "${1:-$(dirname "${BASH_SOURCE[0]}")}" && pwd)"
+    ;;
+esac
