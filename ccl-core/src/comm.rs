@@ -1,5 +1,6 @@
 //! The communicator: init, the check of every call, issue order, and the failure that poisons it.
 
+mod collective;
 mod completion;
 mod connect;
 mod register;
@@ -8,11 +9,13 @@ mod split;
 pub use completion::{Completion, Health, wait};
 
 use crate::config::{Check, Config};
+use crate::collective::CollectiveCall;
 use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::Mesh;
 use crate::plan::cache::PlanCache;
 use crate::plan::{self, Agreed, Plan, Request};
+use crate::protocol::channel::ChannelState;
 use crate::protocol::{CommState, MAX_WIRES, TAG_LIMIT};
 use crate::topology::{self, Hello};
 use crate::watch::{Watch, WatchOptions};
@@ -57,7 +60,9 @@ pub struct Info {
 }
 
 struct Issue<E: Endpoint> {
-    plans: PlanCache<Arc<E::Executable>>,
+    plans: PlanCache<Request, Arc<E::Executable>>,
+    /// Of the other collectives, which are as large or small whatever the request.
+    collectives: PlanCache<CollectiveCall, Arc<E::Executable>>,
 }
 
 struct Shared<D: Device> {
@@ -106,7 +111,7 @@ impl<D: Device> Communicator<D> {
         let options = WatchOptions { timeout: config.timeout, label, on_fault };
         let watch = Watch::start(mesh, alarm.clone(), options)?;
         let health = Arc::new(Health::new(watch.status().clone(), alarm));
-        let issue = Mutex::new(Issue { plans: PlanCache::new() });
+        let issue = Mutex::new(Issue { plans: PlanCache::new(), collectives: PlanCache::new() });
         Ok(Communicator {
             shared: Arc::new(Shared {
                 watch,
@@ -159,6 +164,7 @@ impl<D: Device> Communicator<D> {
             busy: [0; MAX_WIRES],
             check: u32::from(config.check == Check::Global),
             reserved: 0,
+            channels: ChannelState::NEW,
         };
         let mut endpoint = loop {
             let mut endpoint = connect(device, mesh, &agreed, &mut place)?;

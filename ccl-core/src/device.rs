@@ -3,7 +3,9 @@
 //!
 //! `ccl-ze` is the one real implementer; this crate's tests use a small fake.
 
+use crate::collective::Pieces;
 use crate::error::Result;
+use crate::plan::channel::ChannelPlan;
 use crate::plan::{Plan, Request};
 use crate::protocol::{CommState, LineForm};
 use crate::watch::Alarm;
@@ -147,6 +149,12 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// Makes the plan of `request` ready for `rank`; the costly part of a call's first time.
     fn prepare(&self, request: &Request, plan: &Plan, rank: usize) -> Result<Self::Executable>;
+
+    /// The same of a call through channels, in which `rank` moves these pieces.
+    fn prepare_pieces(&self, plan: &ChannelPlan, pieces: &Pieces<'_>, rank: usize) -> Result<Self::Executable>;
+
+    /// Makes a copy of so many bytes ready: what is left of a call where a rank is alone.
+    fn prepare_copy(&self, bytes: u64) -> Self::Executable;
 
     /// Runs the plan a few times, all ranks at once, on data that changes from call to call, and compares every element
     /// of every result: whether lines arrive whole, as far as trying can show. `request` is of binary32 elements.

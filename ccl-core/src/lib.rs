@@ -5,6 +5,7 @@
 //! [`protocol`] holds the numbers of the wire protocol; the model checks read the same ones.
 
 pub mod bootstrap;
+pub mod collective;
 pub mod comm;
 pub mod config;
 pub mod corpus;

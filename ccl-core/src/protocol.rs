@@ -2,6 +2,10 @@
 //!
 //! Plans, native twins, device kernels and model checks all read these; nothing here depends on a driver.
 
+pub mod channel;
+
+use channel::{CHANNEL_DEPTH, CHANNEL_WIRES, ChannelState};
+
 /// Bytes of a block: the unit of block-cyclic ownership.
 pub const BLOCK_BYTES: usize = 256;
 /// 32-bit words of a block.
@@ -180,6 +184,8 @@ pub struct CommState {
     pub check: u32,
     /// Unused.
     pub reserved: u32,
+    /// Of the channels.
+    pub channels: ChannelState,
 }
 
 /// One communicator's block in HOST memory: what host and device tell each other while a collective runs.
@@ -216,6 +222,8 @@ pub struct HostBlock {
     pub shape_kind: u32,
     /// [`Shape::fingerprint`].
     pub shape_fingerprint: u32,
+    /// Calls between some ranks only that were entered. While one runs, it is told of as the collective that would be next.
+    pub private_entered: u64,
 }
 
 /// Why a collective gave up, as the device says it.
@@ -335,7 +343,8 @@ pub enum DirectFlag {
 
 /// Where everything in a rank's staging memory lies: a function of what all ranks agreed on at init, never of a call.
 ///
-/// `StagingHead` | the ring's line slots | push line slots | flags of bulk slots and of direct calls | bulk slots.
+/// `StagingHead` | the ring's line slots | push line slots | flags of bulk slots and of direct calls | bulk slots |
+/// credits of channels | flags of channels | slots of channels.
 /// Ranges are never shared between layouts of a word: one that holds data must not lie where another layout polls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
@@ -410,13 +419,57 @@ impl Layout {
         self.bulk_offset() + self.place(region, generation, sender) * self.bulk_bytes as usize
     }
 
-    /// Bytes of staging memory.
-    pub const fn bytes(&self) -> usize {
-        if self.bulk_bytes == 0 {
+    /// Byte offset of the first credit of channels: the end of all that is shared by calls of all ranks.
+    pub const fn channel_offset(&self) -> usize {
+        let end = if self.bulk_bytes == 0 {
             self.flags_offset()
         } else {
             self.bulk_offset() + self.places() * self.bulk_bytes as usize
-        }
+        };
+        end.next_multiple_of(BULK_UNIT as usize)
+    }
+
+    const fn channels(&self) -> usize {
+        if self.push_tiles == 0 || self.n < 2 { 0 } else { self.n * CHANNEL_WIRES }
+    }
+
+    /// Lines of a channel's slot, on lines.
+    pub const fn channel_part_lines(&self) -> u32 {
+        self.push_tiles * self.form.lines_per_tile() as u32 / CHANNEL_WIRES as u32
+    }
+
+    /// Bytes of a channel's slot, in bulk.
+    pub const fn channel_part_bytes(&self) -> u32 {
+        self.bulk_bytes / CHANNEL_WIRES as u32 / BLOCK_BYTES as u32 * BLOCK_BYTES as u32
+    }
+
+    /// Bytes from one slot of channels to the next.
+    pub const fn channel_slot_bytes(&self) -> usize {
+        let lines = self.channel_part_lines() as usize * self.form.granule();
+        let bulk = self.channel_part_bytes() as usize;
+        (if lines > bulk { lines } else { bulk }).next_multiple_of(FLAG_STRIDE)
+    }
+
+    /// Byte offset, in the sender's staging memory, of the credit that `receiver` gives it on a wire.
+    pub const fn channel_credit(&self, receiver: usize, wire: u32) -> usize {
+        self.channel_offset() + (receiver * CHANNEL_WIRES + wire as usize) * FLAG_STRIDE
+    }
+
+    /// Byte offset, in the receiver's staging memory, of the flag of a message of `sender` in bulk.
+    pub const fn channel_flag(&self, slot: usize, sender: usize, wire: u32) -> usize {
+        let flag = (sender * CHANNEL_WIRES + wire as usize) * CHANNEL_DEPTH + slot;
+        self.channel_offset() + (self.channels() + flag) * FLAG_STRIDE
+    }
+
+    /// Byte offset, in the receiver's staging memory, of a message of `sender`.
+    pub const fn channel_slot(&self, slot: usize, sender: usize, wire: u32) -> usize {
+        let first = self.channel_offset() + self.channels() * (1 + CHANNEL_DEPTH) * FLAG_STRIDE;
+        first + ((sender * CHANNEL_WIRES + wire as usize) * CHANNEL_DEPTH + slot) * self.channel_slot_bytes()
+    }
+
+    /// Bytes of staging memory.
+    pub const fn bytes(&self) -> usize {
+        if self.channels() == 0 { self.channel_offset() } else { self.channel_slot(0, self.n, 0) }
     }
 }
 
@@ -501,6 +554,19 @@ mod tests {
                         }
                     }
                 }
+                for (sender, wire) in (0..n).flat_map(|s| (0..CHANNEL_WIRES as u32).map(move |w| (s, w))) {
+                    if push_tiles == 0 {
+                        continue;
+                    }
+                    ranges.push((layout.channel_credit(sender, wire), FLAG_STRIDE, FLAG_STRIDE));
+                    for slot in 0..CHANNEL_DEPTH {
+                        ranges.push((layout.channel_flag(slot, sender, wire), FLAG_STRIDE, FLAG_STRIDE));
+                        let bytes = layout.channel_slot_bytes();
+                        assert!(bytes >= layout.channel_part_lines() as usize * form.granule());
+                        assert!(bytes >= layout.channel_part_bytes() as usize);
+                        ranges.push((layout.channel_slot(slot, sender, wire), bytes, FLAG_STRIDE));
+                    }
+                }
                 ranges.sort_unstable();
                 let mut end = 0;
                 let mut used = 0;
@@ -509,8 +575,8 @@ mod tests {
                     end = start + bytes;
                     used += bytes;
                 }
-                assert_eq!(end, layout.bytes(), "{layout:?}");
-                assert!(end - used < BULK_UNIT as usize, "holes");
+                assert!(layout.bytes() - end < BULK_UNIT as usize, "{layout:?}");
+                assert!(end - used < 2 * BULK_UNIT as usize, "holes");
                 let flags = (layout.flags_offset()..layout.flags_offset() + layout.flags() * FLAG_STRIDE).len();
                 assert_eq!(flags, if bulk_bytes > 0 { 6 * n * MAX_WIRES * 64 } else { 0 });
             }

@@ -11,6 +11,7 @@
 //! can't help a plain fork). So that such a child can't hide its parent's death, ranks also hand each other a process
 //! descriptor and watch that.
 
+mod call;
 pub mod fork;
 mod packet;
 mod patrol;
@@ -30,8 +31,8 @@ use parking_lot::Mutex;
 
 use crate::mesh::{Mesh, Peer, sys};
 use crate::protocol::{Fault, Shape};
-use crate::types::Kind;
 use crate::{Error, Result};
+use call::{arguments, is_private, name};
 use packet::Packet;
 
 /// What the watch needs of the device side.
@@ -58,6 +59,8 @@ pub struct Progress {
     pub entered: u64,
     /// Collectives finished.
     pub done: u64,
+    /// Calls between some ranks only that were entered. One that runs counts as an entered collective until it is over.
+    pub private: u64,
     /// The first failure, sticky.
     pub fault: Option<DeviceFault>,
     /// The latest collective whose arguments are known, by its number.
@@ -65,23 +68,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What collective `number` is: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" where that isn't known.
+    /// What collective `number` is: "all_reduce #7 (1024 bfloat16 sum)", or "collective #7" where that isn't known. A call
+    /// between some ranks only has no number.
     pub(crate) fn describe(&self, number: u64) -> String {
         match self.shape {
-            Some((of, shape)) if of == number => format!("all_reduce #{number} ({})", arguments(&shape)),
+            Some((of, shape)) if of == number => {
+                let number = if is_private(&shape) { String::new() } else { format!(" #{number}") };
+                format!("{}{number} ({})", name(&shape), arguments(&shape))
+            }
             _ => format!("collective #{number}"),
         }
-    }
-}
-
-/// "1024 bfloat16 sum".
-fn arguments(shape: &Shape) -> String {
-    match Kind::read(shape.kind, 0) {
-        Some((dtype, op, order)) => {
-            let order = if order == crate::Order::Ring { "" } else { " order=rank" };
-            format!("{} {dtype} {op}{order}", shape.count)
-        }
-        None => format!("{} elements of kind {:#x}", shape.count, shape.kind),
     }
 }
 

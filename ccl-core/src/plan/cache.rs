@@ -4,6 +4,7 @@
 //! and never of the plan, which is a pure function.
 
 use super::Request;
+use crate::collective::CollectiveCall;
 use crate::{Kind, ReduceOp};
 
 const SETS: usize = 64;
@@ -12,51 +13,72 @@ const WAYS: usize = 4;
 /// Most requests that a [`PlanCache`] holds.
 pub const CAPACITY: usize = SETS * WAYS;
 
+/// What something is prepared for.
+pub trait Key: Copy + Eq {
+    /// Spreads keys over the cache's sets.
+    fn spread(&self) -> u64;
+}
+
+/// Multiplication by an odd constant with mixed bits, the upper bits of which depend on all lower ones.
+const fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+impl Key for Request {
+    fn spread(&self) -> u64 {
+        let Request { count, dtype, op, order, period, registered } = *self;
+        let kind = u64::from(Kind::new(dtype, op, order).word());
+        let place = registered.map_or(0, |r| mix(mix(1, r.send.offset), r.recv.offset));
+        let factor = if let ReduceOp::PreMulSum(factor) = op { factor.bits() } else { 0 };
+        mix(mix(mix(mix(place, factor), count), period.unwrap_or(0)), kind)
+    }
+}
+
+impl Key for CollectiveCall {
+    fn spread(&self) -> u64 {
+        let factor = if let ReduceOp::PreMulSum(factor) = self.op { factor.bits() } else { 0 };
+        mix(mix(mix(0, factor), self.count), self.kind().into())
+    }
+}
+
 #[derive(Debug)]
-struct Entry<T> {
-    request: Request,
+struct Entry<K, T> {
+    request: K,
     value: T,
     used: u64,
 }
 
 /// Values by request, the least recently used of a set given up for a new one.
 #[derive(Debug)]
-pub struct PlanCache<T> {
-    entries: Box<[Option<Entry<T>>]>,
+pub struct PlanCache<K, T> {
+    entries: Box<[Option<Entry<K, T>>]>,
     clock: u64,
     /// Where the last one was found: often the next one is the same.
     last: usize,
 }
 
-impl<T> Default for PlanCache<T> {
+impl<K: Key, T> Default for PlanCache<K, T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> PlanCache<T> {
+impl<K: Key, T> PlanCache<K, T> {
     /// An empty cache; all memory that it will ever use is allocated here.
     pub fn new() -> Self {
         Self { entries: (0..CAPACITY).map(|_| None).collect(), clock: 0, last: 0 }
     }
 
     /// The set in which `request` may be.
-    fn set(request: &Request) -> usize {
-        let Request { count, dtype, op, order, period, registered } = *request;
-        let kind = u64::from(Kind::new(dtype, op, order).word());
-        // Multiplication by an odd constant with mixed bits, the upper bits of which depend on all lower ones.
-        let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let place = registered.map_or(0, |r| mix(mix(1, r.send.offset), r.recv.offset));
-        let factor = if let ReduceOp::PreMulSum(factor) = op { factor.bits() } else { 0 };
-        let hash = mix(mix(mix(mix(place, factor), count), period.unwrap_or(0)), kind);
-        (hash >> 32) as usize % SETS * WAYS
+    fn set(request: &K) -> usize {
+        (request.spread() >> 32) as usize % SETS * WAYS
     }
 
     /// What is cached for `request`.
     #[inline]
-    pub fn get(&mut self, request: &Request) -> Option<&T> {
+    pub fn get(&mut self, request: &K) -> Option<&T> {
         self.clock += 1;
-        let is_it = |entry: &Option<Entry<T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);
+        let is_it = |entry: &Option<Entry<K, T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);
         if !is_it(&self.entries[self.last]) {
             let start = Self::set(request);
             self.last = start + self.entries[start..start + WAYS].iter().position(is_it)?;
@@ -67,7 +89,7 @@ impl<T> PlanCache<T> {
     }
 
     /// Caches `value` for `request`. Returns what had to go for it: the request's own old value, or that of another.
-    pub fn insert(&mut self, request: Request, value: T) -> Option<(Request, T)> {
+    pub fn insert(&mut self, request: K, value: T) -> Option<(K, T)> {
         self.clock += 1;
         let start = Self::set(&request);
         let set = &mut self.entries[start..start + WAYS];
@@ -153,7 +175,7 @@ mod tests {
     fn common_sizes_spread_over_the_sets() {
         let mut sets = std::collections::BTreeSet::new();
         for count in (0..40).map(|shift| 1u64 << shift).chain((1..=64).map(|tokens| tokens * 7168)) {
-            sets.insert(PlanCache::<()>::set(&request(count)));
+            sets.insert(PlanCache::<Request, ()>::set(&request(count)));
         }
         assert!(sets.len() > SETS / 2, "{}", sets.len());
     }

@@ -4,6 +4,7 @@
 //! configuration variables whose hash is compared at init. Two ranks on two algorithms would be a hang.
 
 pub mod cache;
+pub mod channel;
 pub mod cost;
 pub mod fabric;
 pub mod geometry;
@@ -12,6 +13,7 @@ pub mod push;
 pub mod ring;
 pub mod select;
 pub mod verify;
+pub mod verify_channel;
 pub mod verify_mhc;
 pub mod verify_push;
 

@@ -9,7 +9,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use super::packet::{PACKET_BYTES, Packet};
-use super::verdict::{Standing, blame, odd};
+use super::call::is_private;
+use super::verdict::{Standing, blame, odd, private};
 use super::{DeviceFault, Shared};
 use crate::Error;
 use crate::mesh::{self, sys};
@@ -39,6 +40,7 @@ pub(super) struct Patrol {
     shared: Arc<Shared>,
     seats: Vec<Seat>,
     entered: u64,
+    private: u64,
     busy: bool,
     /// When `entered` last changed, later by any absence of this process.
     since: Instant,
@@ -86,6 +88,7 @@ impl Patrol {
             seats: seats.collect(),
             shared,
             entered: 0,
+            private: 0,
             busy: false,
             since: now,
             recent: now,
@@ -263,8 +266,8 @@ impl Patrol {
         self.looked = now;
         let progress = self.shared.alarm.progress();
         self.busy = progress.entered > progress.done;
-        if progress.entered != self.entered {
-            self.entered = progress.entered;
+        if (progress.entered, progress.private) != (self.entered, self.private) {
+            (self.entered, self.private) = (progress.entered, progress.private);
             self.since = now;
         }
         if self.busy {
@@ -272,7 +275,7 @@ impl Patrol {
         }
         if let Some(fault) = progress.fault {
             self.judge(fault, now);
-        } else if !self.busy || self.doubt.as_ref().is_some_and(|doubt| doubt.number != self.entered) {
+        } else if !self.busy || self.doubt.as_ref().is_some_and(|doubt| doubt.number != self.entered || self.since == now) {
             self.doubt = None;
         } else if self.doubt.is_none() && now - self.since >= self.ask_after() {
             let decide = self.since.checked_add(self.shared.timeout).unwrap_or(now);
@@ -325,9 +328,13 @@ impl Patrol {
             )));
             return;
         }
-        let name = self.shared.alarm.progress().describe(doubt.number);
+        let progress = self.shared.alarm.progress();
+        let name = progress.describe(doubt.number);
         let standings: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.standing())).collect();
-        let verdict = blame(doubt.number, &name, &standings);
+        let verdict = match progress.shape {
+            Some((call, shape)) if call == doubt.number && is_private(&shape) => private(&standings),
+            _ => blame(doubt.number, &name, &standings),
+        };
         let label = &self.shared.label;
         let (after, what) = match &doubt.fault {
             None => (self.shared.timeout, format!("{label}: {name} did not finish: {verdict}")),

@@ -1,6 +1,6 @@
 //! Who is to blame for a collective that does not finish: a pure function of what the ranks answered.
 
-use super::arguments;
+use super::call::{arguments, is_private, name};
 use crate::protocol::Shape;
 
 /// Where another rank stands.
@@ -44,6 +44,34 @@ pub(super) fn blame(number: u64, name: &str, others: &[(usize, Standing)]) -> St
     }
 }
 
+/// The sentence about a call between some ranks only, called `name`: where those stand that can't do their part, else
+/// where all stand. The ranks number only the collectives that all are in, so that nobody is behind.
+pub(super) fn private(others: &[(usize, Standing)]) -> String {
+    let gone = |(rank, standing): &(usize, Standing)| match standing {
+        Standing::Silent { pid } => Some(format!("rank {rank} (process {pid}) does not answer (stopped?)")),
+        Standing::Left => Some(format!("rank {rank} has left (it said goodbye)")),
+        Standing::At { .. } => None,
+    };
+    let gone: Vec<_> = others.iter().filter_map(gone).collect();
+    if !gone.is_empty() {
+        return gone.join("; ");
+    }
+    let at = |(rank, standing): &(usize, Standing)| match standing {
+        Standing::At { entered, done, shape: (call, shape), elsewhere } => {
+            let what = match (entered > done, call == entered) {
+                (true, true) if is_private(shape) => format!("in {} ({})", name(shape), arguments(shape)),
+                (true, true) => format!("in {} #{entered} ({})", name(shape), arguments(shape)),
+                (true, false) => format!("in #{entered}"),
+                (false, _) => "in no call".to_owned(),
+            };
+            let elsewhere = if elsewhere.is_empty() { String::new() } else { format!(" and in {elsewhere}") };
+            format!("rank {rank} is {what}{elsewhere}")
+        }
+        _ => String::new(),
+    };
+    others.iter().map(at).collect::<Vec<_>>().join("; ")
+}
+
 /// The sentence about collective `number` that ranks entered with different arguments, given every rank's shape where it
 /// is known. Those whom fewest agree with come first.
 pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
@@ -58,6 +86,7 @@ pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
     groups.sort_by_key(|(_, ranks)| ranks.len());
     // What looks the same differs in what a short text leaves out.
     let alike = |shape: &Shape| groups.iter().filter(|(of, _)| arguments(of) == arguments(shape)).count() > 1;
+    let one_kind = groups.windows(2).all(|pair| name(&pair[0].0) == name(&pair[1].0));
     let told: Vec<_> = groups
         .iter()
         .map(|(shape, ranks)| {
@@ -65,7 +94,8 @@ pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
             let detail =
                 if alike(shape) { format!(", fingerprint {:#010x}", shape.fingerprint) } else { String::new() };
             let s = if ranks.len() == 1 { "" } else { "s" };
-            format!("rank{s} {} made it with {}{detail}", ranks.join(", "), arguments(shape))
+            let what = if one_kind { "it" } else { name(shape) };
+            format!("rank{s} {} made {what} with {}{detail}", ranks.join(", "), arguments(shape))
         })
         .collect();
     format!("ranks disagree on call #{number}: {}", told.join("; "))
@@ -106,6 +136,31 @@ mod tests {
         let longer = Shape::new(128, 128, 0, kind, 2);
         let text = odd(3, &[(0, Some(usual)), (1, Some(longer))]);
         assert!(text.contains(&format!("{:#010x}", longer.fingerprint)), "{text}");
+    }
+
+    #[test]
+    fn ranks_in_different_collectives_are_told_which() {
+        use crate::collective::{Collective, CollectiveCall};
+        use crate::types::DataType;
+        let shape = |what| {
+            let call = CollectiveCall::moving(what, 100, DataType::Int32);
+            Shape::new(100, 0, 0, call.kind(), 0)
+        };
+        let (usual, other) = (shape(Collective::Broadcast { root: 2 }), shape(Collective::AllGather));
+        assert_eq!(
+            odd(5, &[(0, Some(usual)), (1, Some(usual)), (2, Some(other))]),
+            "ranks disagree on call #5: rank 2 made all_gather with 100 int32; ranks 0, 1 made broadcast with 100 int32 \
+             root=2"
+        );
+        let at = |entered, done, what| Standing::At { entered, done, shape: (entered, shape(what)), elsewhere: String::new() };
+        assert_eq!(
+            private(&[(1, at(4, 4, Collective::AllGather)), (2, at(4, 3, Collective::Receive { from: 0 }))]),
+            "rank 1 is in no call; rank 2 is in receive (100 int32 from rank 0)"
+        );
+        assert_eq!(
+            private(&[(1, Standing::Left), (2, at(4, 3, Collective::AllGather))]),
+            "rank 1 has left (it said goodbye)"
+        );
     }
 
     #[test]

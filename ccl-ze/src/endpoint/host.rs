@@ -77,7 +77,8 @@ impl Alarm for HostWords {
             fence(Ordering::Acquire);
             // The device may be writing the next one's.
             let shape = (call != 0 && number.load(Ordering::Relaxed) == call).then_some((call, shape));
-            Progress { entered, done, fault, shape }
+            let private = self.long(&raw mut (*block).private_entered).load(Ordering::Relaxed);
+            Progress { entered, done, private, fault, shape }
         }
     }
 }

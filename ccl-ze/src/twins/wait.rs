@@ -142,6 +142,7 @@ mod tests {
             busy: [0; MAX_WIRES],
             check: 0,
             reserved: 0,
+            channels: ChannelState::NEW,
         };
         // SAFETY: structures of plain numbers, for which all zeros is a value.
         let (mut host, mut inbox) = unsafe { std::mem::zeroed::<(HostBlock, StagingHead)>() };
