@@ -8,8 +8,8 @@ mod split;
 
 pub use completion::{Completion, Health, wait};
 
-use crate::config::{Check, Config};
 use crate::collective::CollectiveCall;
+use crate::config::{Check, Config};
 use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::Mesh;

@@ -9,10 +9,16 @@ use std::ffi::c_void;
 /// Fails unless both buffers of a call lie within one allocation each of the device's context.
 pub(crate) fn buffers(gpu: &Gpu, request: &Request, send: *const c_void, recv: *const c_void) -> Result<()> {
     // What overflows is refused by the check that is always made.
-    let Some(bytes) = request.count.checked_mul(request.dtype.size() as u64).filter(|&bytes| bytes > 0) else {
-        return Ok(());
-    };
-    for (name, address) in [("send", send), ("receive", recv)] {
+    match request.count.checked_mul(request.dtype.size() as u64) {
+        Some(bytes) => ranges(gpu, [("send", send, bytes), ("receive", recv, bytes)]),
+        None => Ok(()),
+    }
+}
+
+/// Fails unless each buffer, of so many bytes, lies within one allocation of the device's context; one of none may be
+/// anywhere.
+pub(crate) fn ranges(gpu: &Gpu, buffers: [(&str, *const c_void, u64); 2]) -> Result<()> {
+    for (name, address, bytes) in buffers.into_iter().filter(|(.., bytes)| *bytes > 0) {
         let (mut base, mut size) = (std::ptr::null_mut(), 0);
         // SAFETY: a live context and two outputs; the driver only looks the address up.
         let known = unsafe { ze!(gpu.api, zeMemGetAddressRange(gpu.context, address, &raw mut base, &raw mut size)) };

@@ -1,5 +1,6 @@
 //! The Rust API: communicators on Level Zero devices.
 
+mod collectives;
 #[cfg(all(test, feature = "soft", feature = "test-hooks"))]
 mod overlap;
 mod split;

@@ -3,13 +3,14 @@
 mod boundary;
 mod completed;
 mod host;
+mod pieces;
 mod submit;
 
 pub(crate) use completed::Completed;
 
 use crate::api::ze;
 use crate::capture;
-use crate::event::{Events, FIRST_EVENTS};
+use crate::event::{EventSlot, Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
@@ -19,8 +20,10 @@ use crate::module::KernelId;
 use crate::recording::{Kept, Recording};
 use crate::registry::Registry;
 use crate::stream::Stream;
+use ccl_core::collective::Pieces;
 use ccl_core::config::Config;
 use ccl_core::device::{Device, DeviceFacts, DeviceFamily, Edges, Endpoint, Io, Place};
+use ccl_core::plan::channel::{CHANNEL_ARGS, ChannelPlan};
 use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
 use ccl_core::plan::{Plan, Request};
 use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
@@ -99,6 +102,7 @@ impl Device for ZeDevice {
             mhc: OnceLock::new(),
             memory: OnceLock::new(),
             recordings: Mutex::default(),
+            tables: Mutex::default(),
             hooks: self.hooks,
             gpu: gpu.clone(),
         };
@@ -167,6 +171,8 @@ pub(crate) struct ZeEndpoint {
     memory: OnceLock<Kept>,
     /// Those that hold its calls.
     recordings: Mutex<Vec<Weak<Recording>>>,
+    /// Tables of calls, each with the call that uses it last.
+    tables: Mutex<Vec<(Arc<Allocation>, Arc<EventSlot>)>>,
     gpu: Arc<Gpu>,
 }
 
@@ -202,6 +208,13 @@ enum Kind {
     Mhc(mhc::Launch),
     /// A boundary after an all-reduce, likewise.
     Fused(mhc::FusedLaunch),
+    /// The same of channels (`CHANNEL_ARGS`), and the table that the arguments name, if any.
+    Channel {
+        kernel: KernelId,
+        groups: u32,
+        arguments: Box<[u64; CHANNEL_ARGS.len()]>,
+        table: Option<Arc<Allocation>>,
+    },
 }
 
 impl ZeEndpoint {
@@ -421,6 +434,14 @@ impl Endpoint for ZeEndpoint {
         Ok(Executable { kind })
     }
 
+    fn prepare_pieces(&self, plan: &ChannelPlan, pieces: &Pieces<'_>, rank: usize) -> Result<Executable> {
+        self.of_pieces(plan, pieces, rank)
+    }
+
+    fn prepare_copy(&self, bytes: u64) -> Executable {
+        Executable { kind: if bytes == 0 { Kind::Empty } else { Kind::Copy { bytes: bytes as usize } } }
+    }
+
     fn litmus(&self, request: &Request, plan: &Plan, rank: usize) -> Result<bool> {
         if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
             return Ok(true);
@@ -518,6 +539,10 @@ impl ZeEndpoint {
             // SAFETY: as above.
             Kind::Push { kernel, groups, arguments } => unsafe {
                 self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            },
+            // SAFETY: as above; the table is kept until the call has finished.
+            Kind::Channel { kernel, groups, arguments, .. } => unsafe {
+                self.launch(list, *kernel, *groups, **arguments, io, signal, after)
             },
             // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
             Kind::Direct { kernel, groups, arguments } => unsafe {

@@ -133,7 +133,12 @@ impl Gpu {
     pub(crate) fn load_for(&self, form: LineForm) -> Result<()> {
         self.load(Family::Ring(form))?;
         self.load(Family::Push(form))?;
-        if self.facts.bulk { self.load(Family::Bulk) } else { Ok(()) }
+        self.load(Family::Channel(form))?;
+        if self.facts.bulk {
+            self.load(Family::Bulk)?;
+            self.load(Family::ChannelBulk)?;
+        }
+        Ok(())
     }
 
     /// Compiles a family of kernels for this device, unless it is there already.

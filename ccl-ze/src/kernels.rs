@@ -1,6 +1,7 @@
 //! Names and arguments of the device kernels, and the pattern that one of them writes.
 
 use crate::mhc::{DTYPES, FUSED_ARGS, MHC_ARGS, STREAMS};
+use ccl_core::plan::channel::CHANNEL_ARGS;
 use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS};
 use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Error, Result};
@@ -23,6 +24,10 @@ pub(crate) enum Family {
     Fused(LineForm),
     /// The same in bulk.
     FusedBulk,
+    /// Channels on lines of one form.
+    Channel(LineForm),
+    /// Channels in bulk: for coherent memory only.
+    ChannelBulk,
 }
 
 /// A kernel as its source declares it.
@@ -34,8 +39,8 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 13] = {
-        use Family::{Bulk, Fused, FusedBulk, Mhc, Probe, Push, Ring};
+    pub(crate) const ALL: [Family; 17] = {
+        use Family::{Bulk, Channel, ChannelBulk, Fused, FusedBulk, Mhc, Probe, Push, Ring};
         use LineForm::{L8, L16, L64};
         [
             Probe,
@@ -51,6 +56,10 @@ impl Family {
             Fused(L16),
             Fused(L64),
             FusedBulk,
+            Channel(L8),
+            Channel(L16),
+            Channel(L64),
+            ChannelBulk,
         ]
     };
 
@@ -64,6 +73,8 @@ impl Family {
             Family::Mhc => 8,
             Family::Fused(form) => 9 + form as usize,
             Family::FusedBulk => 12,
+            Family::Channel(form) => 13 + form as usize,
+            Family::ChannelBulk => 16,
         }
     }
 
@@ -77,6 +88,8 @@ impl Family {
             Family::Mhc => "mhc".into(),
             Family::Fused(form) => format!("fused_l{}", form.granule()),
             Family::FusedBulk => "fused_bulk".into(),
+            Family::Channel(form) => format!("channel_l{}", form.granule()),
+            Family::ChannelBulk => "channel_bulk".into(),
         }
     }
 
@@ -99,6 +112,8 @@ impl Family {
             Family::Mhc => boundaries(mhc_name, &MHC_ARGS),
             Family::Fused(form) => boundaries(|dtype, streams| fused_name(dtype, streams, form.granule()), &FUSED_ARGS),
             Family::FusedBulk => boundaries(|dtype, streams| fused_name(dtype, streams, 0), &FUSED_ARGS),
+            Family::Channel(form) => channels(Some(form)),
+            Family::ChannelBulk => channels(None),
         }
     }
 }
@@ -107,6 +122,24 @@ impl Family {
 fn boundaries(name: impl Fn(DataType, usize) -> String, arg_sizes: &'static [usize]) -> Vec<Signature> {
     let of = |dtype| STREAMS.map(|streams| Signature { name: name(dtype, streams), arg_sizes });
     DTYPES.into_iter().flat_map(of).collect()
+}
+
+/// The kernels of channels, on lines or in bulk.
+fn channels(form: Option<LineForm>) -> Vec<Signature> {
+    let arg_sizes = &CHANNEL_ARGS;
+    let combine = WIDTHS.map(|width| Signature { name: combine_name(width, form), arg_sizes });
+    combine.into_iter().chain([Signature { name: move_name(form), arg_sizes }]).collect()
+}
+
+/// Name of the kernel of channels that moves pieces; in bulk without a form.
+pub(crate) fn move_name(form: Option<LineForm>) -> String {
+    form.map_or("move_bulk".into(), |form| format!("move_l{}", form.granule()))
+}
+
+/// Name of the kernel of channels that reduces elements of `width` bytes.
+pub(crate) fn combine_name(width: usize, form: Option<LineForm>) -> String {
+    let way = form.map_or("bulk".into(), |form| format!("l{}", form.granule()));
+    format!("combine_w{width}_{way}")
 }
 
 /// Sizes of the ring's arguments: send, recv, state, host, inbox, outbox, count, period, rank, n, tiles, rounds,

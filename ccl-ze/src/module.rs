@@ -28,6 +28,10 @@ pub(crate) fn delivered(family: Family) -> &'static [u8] {
         Family::Push(L64) => spirv!("push_l64"),
         Family::Bulk => spirv!("bulk"),
         Family::Mhc | Family::Fused(_) | Family::FusedBulk => &[],
+        Family::Channel(L8) => spirv!("channel_l8"),
+        Family::Channel(L16) => spirv!("channel_l16"),
+        Family::Channel(L64) => spirv!("channel_l64"),
+        Family::ChannelBulk => spirv!("channel_bulk"),
     }
 }
 

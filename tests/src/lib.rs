@@ -2,6 +2,7 @@
 //! the expected result.
 
 pub mod calls;
+pub mod collectives;
 pub mod count;
 pub mod data;
 pub mod failure;

@@ -16,12 +16,7 @@ impl<D: Device> Communicator<D> {
 
     /// What every collective is refused for before anything is enqueued: a communicator that has failed, buffers and pieces
     /// that no call can have. Returns what this rank moves.
-    pub fn check_collective<'a>(
-        &self,
-        call: &CollectiveCall,
-        table: Option<&'a Table>,
-        io: Io,
-    ) -> Result<Pieces<'a>> {
+    pub fn check_collective<'a>(&self, call: &CollectiveCall, table: Option<&'a Table>, io: Io) -> Result<Pieces<'a>> {
         self.shared.health.check()?;
         let (n, rank) = (self.world_size(), self.shared.rank);
         let pattern = call.pattern(n, rank)?;

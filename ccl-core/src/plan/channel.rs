@@ -122,12 +122,8 @@ impl ChannelPlan {
     /// The plan of a call among several ranks. Refuses what can't be expressed.
     pub fn new(call: &CollectiveCall, agreed: &Agreed, config: &Config) -> Result<ChannelPlan> {
         call.op.factor(call.dtype)?;
-        let plan = ChannelPlan {
-            n: agreed.n,
-            call: *call,
-            channels: Channels::new(agreed, config)?,
-            layout: agreed.layout(),
-        };
+        let plan =
+            ChannelPlan { n: agreed.n, call: *call, channels: Channels::new(agreed, config)?, layout: agreed.layout() };
         if call.what.reduces() {
             plan.geometry()?;
         }

@@ -30,7 +30,9 @@ fn steps(plan: &ChannelPlan, rank: usize, pieces: &Pieces<'_>) -> Vec<Step> {
             for wire in 0..channels.wires {
                 for peer in (1..n).map(|distance| (rank + distance) % n) {
                     let piece = if sends { pieces.send(peer) } else { pieces.receive(peer) };
-                    let Some(bytes) = piece.and_then(|p| channels.message(p.bytes, wide, round, wire)) else { continue };
+                    let Some(bytes) = piece.and_then(|p| channels.message(p.bytes, wide, round, wire)) else {
+                        continue;
+                    };
                     let message = Message { wire, bytes };
                     steps.push(if sends { Step::Send(peer, message) } else { Step::Take(peer, message) });
                 }
@@ -72,7 +74,9 @@ pub fn verify(plan: &ChannelPlan, pieces: &[Pieces<'_>]) -> Result<(), String> {
                     Step::Take(from, message) => match channels[place(*from, rank, message.wire)].pop_front() {
                         None => break,
                         Some(other) if other == *message => {}
-                        Some(other) => return Err(format!("rank {rank} takes {other:?} of rank {from} for {message:?}")),
+                        Some(other) => {
+                            return Err(format!("rank {rank} takes {other:?} of rank {from} for {message:?}"));
+                        }
                     },
                 }
                 at[rank] += 1;

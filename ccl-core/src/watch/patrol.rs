@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use super::packet::{PACKET_BYTES, Packet};
 use super::call::is_private;
+use super::packet::{PACKET_BYTES, Packet};
 use super::verdict::{Standing, blame, odd, private};
 use super::{DeviceFault, Shared};
 use crate::Error;
@@ -275,7 +275,9 @@ impl Patrol {
         }
         if let Some(fault) = progress.fault {
             self.judge(fault, now);
-        } else if !self.busy || self.doubt.as_ref().is_some_and(|doubt| doubt.number != self.entered || self.since == now) {
+        } else if !self.busy
+            || self.doubt.as_ref().is_some_and(|doubt| doubt.number != self.entered || self.since == now)
+        {
             self.doubt = None;
         } else if self.doubt.is_none() && now - self.since >= self.ask_after() {
             let decide = self.since.checked_add(self.shared.timeout).unwrap_or(now);

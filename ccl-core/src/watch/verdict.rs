@@ -152,7 +152,12 @@ mod tests {
             "ranks disagree on call #5: rank 2 made all_gather with 100 int32; ranks 0, 1 made broadcast with 100 int32 \
              root=2"
         );
-        let at = |entered, done, what| Standing::At { entered, done, shape: (entered, shape(what)), elsewhere: String::new() };
+        let at = |entered, done, what| Standing::At {
+            entered,
+            done,
+            shape: (entered, shape(what)),
+            elsewhere: String::new(),
+        };
         assert_eq!(
             private(&[(1, at(4, 4, Collective::AllGather)), (2, at(4, 3, Collective::Receive { from: 0 }))]),
             "rank 1 is in no call; rank 2 is in receive (100 int32 from rank 0)"

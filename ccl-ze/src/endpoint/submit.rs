@@ -62,6 +62,7 @@ impl ZeEndpoint {
             event.give_back();
             return Err(error);
         }
+        self.keep_table(executable, &event);
         chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished)?;
         Ok(Completed::Issued(event))
     }
@@ -90,6 +91,9 @@ impl ZeEndpoint {
         let _chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
         self.held_by(recording, executable);
+        if let Some(table) = executable.table() {
+            recording.keep(table.clone());
+        }
         // Without an order of its own, barriers give the list one around the call.
         if !in_order {
             self.barrier(stream)?;

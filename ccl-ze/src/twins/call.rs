@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What every collective's launch says, whatever its algorithm.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct Frame<'a> {
     pub(super) state: *mut CommState,
     pub(super) host: *mut HostBlock,
     /// Own staging memory.
@@ -32,9 +32,20 @@ pub(super) struct Frame {
     /// Where the result goes; filled if there is none.
     pub(super) output: *mut u8,
     pub(super) output_bytes: usize,
+    /// Of a call through channels.
+    pub(super) channels: Option<OfChannels<'a>>,
 }
 
-impl Frame {
+/// What is particular to a call through channels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfChannels<'a> {
+    /// What is written of the output, where it isn't a beginning of it.
+    pub(super) outputs: &'a [(*mut u8, usize)],
+    /// Whether only some ranks take part: it is no collective, and not counted as one.
+    pub(super) private: bool,
+}
+
+impl Frame<'_> {
     /// The frame of a push plan, whose ranks all know one another's staging memory, `peers`.
     pub(super) fn of_push(
         plan: &PushPlan,
@@ -42,7 +53,7 @@ impl Frame {
         (peers, rank): (&[*mut u8], usize),
         shape: Shape,
         output: *mut u8,
-    ) -> Frame {
+    ) -> Frame<'static> {
         let n = plan.n;
         Frame {
             state,
@@ -56,6 +67,7 @@ impl Frame {
             shape,
             output,
             output_bytes: plan.geometry.count() as usize * plan.geometry.elem(),
+            channels: None,
         }
     }
 }
@@ -101,7 +113,7 @@ impl Call<'_> {
 /// # Safety
 /// `frame` is that of a launch on an active communicator: its own memory, staging memory of the agreed size, the next
 /// rank's mapped, an output of that many bytes.
-pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(), Failure>) {
+pub(super) unsafe fn run(frame: &Frame<'_>, body: impl FnOnce(&Call<'_>) -> Result<(), Failure>) {
     let state = frame.state;
     // Not a reference yet: should another collective run at the same time, the rest of the state is its own.
     // SAFETY: only the address of the words is computed.
@@ -127,6 +139,15 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         (AtomicU64::from_ptr(&raw mut (*frame.host).entered), AtomicU64::from_ptr(&raw mut (*frame.host).done))
     };
     let number = calls + 1;
+    let private = frame.channels.is_some_and(|of| of.private);
+    if private {
+        // SAFETY: words of the state and the host block, as above.
+        unsafe {
+            let count = &mut (*state).channels.private_calls;
+            *count += 1;
+            AtomicU64::from_ptr(&raw mut (*frame.host).private_entered).store(*count, Ordering::Relaxed);
+        }
+    }
     let sound = poisoned.load(Ordering::Relaxed) == 0;
     if sound {
         // SAFETY: the host block lives as long as the communicator.
@@ -145,7 +166,7 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         let waiter = unsafe { Waiter::new(state, frame.host, frame.inbox.cast()) };
         let call = Call { waiter, hooks, base };
         // SAFETY: by this function's contract.
-        let mut outcome = unsafe { compare(frame, &call.waiter, number) };
+        let mut outcome = if private { Ok(()) } else { unsafe { compare(frame, &call.waiter, number) } };
         if outcome.is_ok() && span.wraps && !hooks::on(hooks, hooks::NO_CLEARING) {
             // SAFETY: by this function's contract.
             outcome = unsafe { clear(frame, &call.waiter, wraps + 1) };
@@ -156,20 +177,25 @@ pub(super) unsafe fn run(frame: &Frame, body: impl FnOnce(&Call<'_>) -> Result<(
         }
     }
     // The last work-group to leave.
+    let finished = if private { calls } else { number };
     // SAFETY: as where they were read.
     unsafe {
         (*state).base = span.next;
         (*state).wraps = wraps + u32::from(span.wraps);
-        (*state).calls = number;
+        (*state).calls = finished;
     }
     for wire in 0..frame.wires {
         busy(wire).store(0, Ordering::Release);
     }
-    done.store(number, Ordering::Release);
+    done.store(finished, Ordering::Release);
+    if private {
+        // It had the number of the collective that is next.
+        entered.store(finished, Ordering::Release);
+    }
 }
 
 /// Says what call `number` is. A poisoned communicator keeps what it said of the call that failed.
-unsafe fn tell_shape(frame: &Frame, number: u64) {
+unsafe fn tell_shape(frame: &Frame<'_>, number: u64) {
     let Shape { count, kind, fingerprint } = frame.shape;
     // SAFETY: words of the host block, which are accessed as atomics only.
     unsafe {
@@ -185,7 +211,7 @@ unsafe fn tell_shape(frame: &Frame, number: u64) {
 }
 
 /// In checked mode: sends the next rank what this call is, and compares with what the previous rank's is.
-unsafe fn compare(frame: &Frame, waiter: &Waiter<'_>, number: u64) -> Result<(), Failure> {
+unsafe fn compare(frame: &Frame<'_>, waiter: &Waiter<'_>, number: u64) -> Result<(), Failure> {
     // SAFETY: a word that is set before the first collective only.
     if unsafe { (*frame.state).check } == 0 || frame.n < 2 {
         return Ok(());
@@ -201,13 +227,28 @@ unsafe fn compare(frame: &Frame, waiter: &Waiter<'_>, number: u64) -> Result<(),
     let failure = |gave_up| Failure { gave_up, wire: 0, step: 0, round: 0, expected: own };
     waiter.until(|| incoming.flag(), tag).map_err(failure)?;
     match incoming.take() {
-        [other] if other == own => Ok(()),
-        [other] => Err(failure(GaveUp { fault: Fault::Mismatch, seen: other })),
+        [other] if other == own => {}
+        [other] => return Err(failure(GaveUp { fault: Fault::Mismatch, seen: other })),
     }
+    if frame.channels.is_none() {
+        return Ok(());
+    }
+    // Who ends a call through channels hasn't heard of everyone; but the next line overwrites this one.
+    // SAFETY: by the contract of `run`.
+    unsafe { pass_barrier(frame, waiter, 0, COMPARED, tag) }.map_err(|gave_up| Failure {
+        gave_up,
+        wire: 0,
+        step: COMPARED,
+        round: 0,
+        expected: tag,
+    })
 }
 
+/// The barrier, of those that a wire has words for, behind a comparison; 0 and 1 are a clearing's.
+const COMPARED: usize = 2;
+
 /// Poisons the communicator, says why, and makes the output unmistakable.
-unsafe fn fail(frame: &Frame, failure: &Failure) {
+unsafe fn fail(frame: &Frame<'_>, failure: &Failure) {
     let code = failure.gave_up.fault as u32;
     // SAFETY: state and host block are the communicator's; the poison is sticky and the same word for whoever writes it;
     // the fault word is written last and only once.
@@ -234,13 +275,16 @@ unsafe fn fail(frame: &Frame, failure: &Failure) {
 }
 
 /// Zeros would be plausible; 0xFF is NaN in every float type.
-unsafe fn fill_failed(frame: &Frame) {
-    // SAFETY: the output holds this many bytes.
-    unsafe { frame.output.write_bytes(FAILED_FILL, frame.output_bytes) };
+unsafe fn fill_failed(frame: &Frame<'_>) {
+    let whole = [(frame.output, frame.output_bytes)];
+    for &(output, bytes) in frame.channels.map_or(&whole[..], |of| of.outputs) {
+        // SAFETY: the output holds this many bytes.
+        unsafe { output.write_bytes(FAILED_FILL, bytes) };
+    }
 }
 
 /// Starts the tag range anew: barrier, clear own flags, barrier.
-unsafe fn clear(frame: &Frame, waiter: &Waiter<'_>, number: u32) -> Result<(), Failure> {
+unsafe fn clear(frame: &Frame<'_>, waiter: &Waiter<'_>, number: u32) -> Result<(), Failure> {
     for barrier in 0..2 {
         for wire in 0..frame.wires {
             // SAFETY: by the contract of `run`.
@@ -270,7 +314,7 @@ unsafe fn clear(frame: &Frame, waiter: &Waiter<'_>, number: u32) -> Result<(), F
 
 /// A token goes round twice: when it is back at rank 0 all have come, then it lets them go.
 unsafe fn pass_barrier(
-    frame: &Frame,
+    frame: &Frame<'_>,
     waiter: &Waiter<'_>,
     wire: usize,
     barrier: usize,

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod call;
+mod channel;
 mod copy;
 mod direct;
 mod fold;
@@ -17,7 +18,11 @@ mod wait;
 
 pub use reduce::Simd;
 
-use crate::kernels::{PROBE_ARGS, RING_ARGS, WIDTHS, bulk_name, direct_name, probe_word, push_name};
+use crate::kernels::{
+    PROBE_ARGS, RING_ARGS, WIDTHS, bulk_name, combine_name, direct_name, move_name, probe_word, push_name,
+};
+use ccl_core::collective::ROOT_SHIFT;
+use ccl_core::plan::channel::CHANNEL_ARGS;
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS, Transport};
 use ccl_core::protocol::LineForm;
@@ -143,6 +148,67 @@ unsafe extern "C" fn direct_kernel<const W: usize>(launch: *const zesoft_launch_
     }
 }
 
+/// The arguments of a kernel of channels.
+///
+/// # Safety
+/// As for [`arg`].
+unsafe fn channel_args(launch: &zesoft_launch_t) -> channel::Args {
+    // SAFETY: passed on.
+    unsafe {
+        channel::Args {
+            send: arg(launch, 0),
+            recv: arg(launch, 1),
+            state: arg(launch, 2),
+            host: arg(launch, 3),
+            peers: arg(launch, 4),
+            table: arg(launch, 5),
+            send_stride: arg(launch, 6),
+            recv_stride: arg(launch, 7),
+            bytes: arg(launch, 8),
+            count: arg(launch, 9),
+            first: arg(launch, 10),
+            factor: arg(launch, 11),
+            kind: arg(launch, 12),
+            rank: arg(launch, 13),
+            n: arg(launch, 14),
+            sends: arg(launch, 15),
+            receives: arg(launch, 16),
+            wires: arg(launch, 17),
+            part: arg(launch, 18),
+            flags: arg(launch, 19),
+        }
+    }
+}
+
+/// Moves pieces through channels, on lines of `G` bytes, or in bulk where that is 0.
+unsafe extern "C" fn move_kernel<const G: usize>(launch: *const zesoft_launch_t) {
+    // SAFETY: the driver passes a live launch with the registered arguments.
+    let (launch, args) = unsafe { (&*launch, channel_args(&*launch)) };
+    let transport = LineForm::from_granule(G).map_or(Transport::Bulk, Transport::Lines);
+    // SAFETY: as in `ring_kernel`.
+    unsafe { channel::run(&args, transport, launch.group_count[0], None) };
+}
+
+/// Reduces elements of `W` bytes that come through channels.
+unsafe extern "C" fn combine_kernel<const W: usize, const G: usize>(launch: *const zesoft_launch_t) {
+    // SAFETY: the driver passes a live launch with the registered arguments.
+    let (launch, args) = unsafe { (&*launch, channel_args(&*launch)) };
+    let _fp = fp::DefaultFp::enter();
+    let transport = LineForm::from_granule(G).map_or(Transport::Bulk, Transport::Lines);
+    let n = args.n as usize;
+    // What is reduced goes on from the own piece in equal ones, where it is shared out.
+    let message = if args.send_stride == 0 { args.count } else { args.count * n as u64 };
+    let geometry = Geometry::new(n, message, None, W);
+    let fold = Fold::new(args.kind & ((1 << ROOT_SHIFT) - 1), args.factor, n, simd());
+    // The host planned this launch with the same geometry and for a reduction that there is.
+    if let (Ok(geometry), Some(fold)) = (geometry, fold) {
+        // SAFETY: as in `ring_kernel`.
+        unsafe {
+            channel::run(&args, transport, launch.group_count[0], Some(channel::Reduction { fold: &fold, geometry }));
+        }
+    }
+}
+
 /// Writes the words of a pattern.
 unsafe extern "C" fn probe_kernel(launch: *const zesoft_launch_t) {
     // SAFETY: as in `ring_kernel`.
@@ -189,10 +255,26 @@ pub(crate) fn all() -> Vec<Twin> {
             }
             twins.push(Twin { name: bulk_name($width), function: push_kernel::<$width, 0>, arg_sizes: &PUSH_ARGS });
             twins.push(Twin { name: direct_name($width), function: direct_kernel::<$width>, arg_sizes: &DIRECT_ARGS });
+            for (form, function) in [
+                (Some(LineForm::L8), combine_kernel::<$width, 8> as zesoft_kernel_fn),
+                (Some(LineForm::L16), combine_kernel::<$width, 16> as zesoft_kernel_fn),
+                (Some(LineForm::L64), combine_kernel::<$width, 64> as zesoft_kernel_fn),
+                (None, combine_kernel::<$width, 0> as zesoft_kernel_fn),
+            ] {
+                twins.push(Twin { name: combine_name($width, form), function, arg_sizes: &CHANNEL_ARGS });
+            }
         )* };
     }
     pushes!(1, 2, 4, 8);
     twins.extend(mhc::all());
+    for (form, function) in [
+        (Some(LineForm::L8), move_kernel::<8> as zesoft_kernel_fn),
+        (Some(LineForm::L16), move_kernel::<16> as zesoft_kernel_fn),
+        (Some(LineForm::L64), move_kernel::<64> as zesoft_kernel_fn),
+        (None, move_kernel::<0> as zesoft_kernel_fn),
+    ] {
+        twins.push(Twin { name: move_name(form), function, arg_sizes: &CHANNEL_ARGS });
+    }
     twins.push(Twin { name: crate::kernels::PROBE.into(), function: probe_kernel, arg_sizes: &PROBE_ARGS });
     twins
 }

@@ -68,6 +68,7 @@ pub(super) unsafe fn run<const D: usize, const P: usize>(
         shape: Shape::new(args.count, args.period, 0, kind, args.rounds),
         output: args.recv,
         output_bytes: args.count as usize * size,
+        channels: None,
     };
     let rounds = |call: &Call<'_>| {
         let ring = Ring::<D, P> { args, call, geometry, reducer, wires };
