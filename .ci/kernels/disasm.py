@@ -11,7 +11,7 @@ import sys
 
 FLUSHES_UNLESS = 0x80  # bit of cr0: binary32 subnormals are kept
 # Emulated binary64 with the widest lines, which these devices don't use (docs/limits.md).
-MAY_SPILL = {("pvc", "push_w8_l64")}
+MAY_SPILL = {("pvc", "push_w8_l64"), ("pvc", "combine_w8_l64")}
 LABEL = re.compile(r"^(L\d+):")
 JUMP = re.compile(r"\b(?:jmpi|goto|goto\.b|while|brc|brd|call)\b")
 TARGET = re.compile(r"\bL\d+\b")
@@ -133,7 +133,7 @@ def judge(device, name, kernel):
         require(not any(start < at <= end for at in kernel.at.values()), "a rounding mode outlives its block")
         require(not kernel.found(r".*ugm", (start, end)), "memory is accessed in a division's rounding mode")
     row = {"spills": spills, "spin": "-", "lines": "-"}
-    if name.startswith(("ring_", "push_")):
+    if re.search(r"_l\d+$", name):
         judge_lines(name, kernel, require, row)
     elif name != "probe":
         judge_flags(kernel, require, row)

@@ -16,8 +16,11 @@ ATOMIC_MAY = {"state", "local"}
 RING = "send recv state host inbox outbox count period rank n tiles rounds slot_tiles kind factor".split()
 PUSH = "send recv state host peers count period factor kind rank n mode part rounds".split()
 DIRECT = "send recv state host peers buffers count period factor kind rank n".split()
+CHANNEL = ("send recv state host peers table send_stride recv_stride bytes count first factor kind rank n sends receives "
+           "wires part flags").split()
 # What the probe writes may be any rank's staging memory.
-ARGUMENTS = {"ring": RING, "push": PUSH, "bulk": PUSH, "direct": DIRECT, "probe": ["inbox", "words", "seed"]}
+ARGUMENTS = {"ring": RING, "push": PUSH, "bulk": PUSH, "direct": DIRECT, "move": CHANNEL, "combine": CHANNEL,
+             "probe": ["inbox", "words", "seed"]}
 # Tables of addresses: what their elements point to. Peers' users' buffers are no more than the own.
 TABLES = {"peers": "outbox", "buffers": "recv"}
 
