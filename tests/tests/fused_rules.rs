@@ -192,7 +192,8 @@ fn replays(n: usize, config: &Config, hooks: u32) -> usize {
             let options = CallOptions { after: &[], signal: None };
             // SAFETY: the memory lives as long as the list.
             unsafe {
-                comm.all_reduce_mhc(&case.params, &case.buffers(memory.as_ptr()), design, list.stream(), options)
+                let _recorded = comm
+                    .all_reduce_mhc(&case.params, &case.buffers(memory.as_ptr()), design, list.stream(), options)
                     .unwrap();
             }
         }

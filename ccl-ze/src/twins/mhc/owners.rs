@@ -124,6 +124,9 @@ impl Owners<'_> {
             }
         }
         self.notify();
+        let elements = params.hc() * d;
+        let residual = self.buffers.residual.cast::<T>().wrapping_add(first * elements);
+        fetch(residual, (rows * elements).min(EARLY));
         for wire in 0..wires {
             // SAFETY: by the plan.
             let words =
@@ -503,6 +506,23 @@ unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
     }
 }
 
+/// Asks for `elements` from `from` on, which will be needed soon.
+#[cfg(target_arch = "x86_64")]
+fn fetch<E>(from: *const E, elements: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in (0..elements * size_of::<E>()).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line));
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch<E>(_from: *const E, _elements: usize) {}
+
+/// Elements of the residual that are asked for while others' messages are on their way.
+const EARLY: usize = 32 << 10;
+/// Elements of `fn` that are asked for before they are needed.
+const AHEAD: usize = 4096;
+
 /// Adds the sums of blocks, whose columns lie side by side in `values`, to those of each row.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -515,12 +535,22 @@ unsafe fn sum_blocks(
 ) {
     use super::lanes::dot;
     let (hc, d, mixes, block) = (params.hc(), params.hidden as usize, params.mixes(), params.block());
+    // Own blocks lie apart, so that the processor guesses badly what comes next.
+    let mut ahead = (0..mixes).flat_map(|j| blocks.clone().map(move |b| (j, b)));
+    let mut fetch_next = || {
+        if let Some((j, b)) = ahead.next() {
+            let of_block = weights.wrapping_add(j * hc * d + b * block);
+            (0..hc).for_each(|i| fetch(of_block.wrapping_add(i * d), block.min(d - b * block)));
+        }
+    };
+    (0..AHEAD / (hc * block)).for_each(|_| fetch_next());
+    let mut tail = [0.0f32; 8 * 128];
     for j in 0..mixes {
         for (k, b) in blocks.clone().enumerate() {
+            fetch_next();
             // SAFETY: inside `weights`.
             let mut of_block = unsafe { weights.add(j * hc * d + b * block) };
             let (mut stride, columns) = (d, d - b * block);
-            let mut tail = [0.0f32; 8 * 128];
             if columns < block {
                 // Beyond the row is the next stream's.
                 for i in 0..hc {
