@@ -1,7 +1,11 @@
 //! Prints the predictions of docs/performance.md as Markdown: of the closed form, and of the plans executed in virtual time.
-//! With `--rows`: which algorithm is simulated to be the fastest, for the selection tables.
+//! With `--mhc`: those of mHC boundaries. With `--rows`: which algorithm is simulated to be the fastest, for the selection tables.
 
+use ccl_core::DataType;
+use ccl_core::device::DeviceFamily;
+use ccl_core::mhc::{Params, Variant};
 use ccl_core::plan::fabric::{Fabric, simulate};
+use ccl_core::plan::mhc::Fused;
 use ccl_core::plan::select::{Pick, pick};
 use ccl_core::protocol::LineForm;
 
@@ -83,7 +87,37 @@ fn rows() {
     }
 }
 
+/// A boundary with its all-reduce, one row of DeepSeek-V4-Flash's and eight, and a token of them, by design.
+fn boundaries() {
+    println!(
+        "| box | ranks | rows | unfused | a | b: until y | c | c / unfused | a token, unfused: ms | a token, c: ms |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    for fabric in Fabric::ALL {
+        for (n, rows) in [2, 4, 8].into_iter().flat_map(|n| [1, 8].map(|rows| (n, rows))) {
+            let form = if fabric.family == DeviceFamily::IntelPcie { LineForm::L8 } else { LineForm::L16 };
+            let params = Params::new(Variant::V4, DataType::Bfloat16, rows, 4096, 4);
+            let us = |design| fabric.predict_mhc_us(&params, design, n, form);
+            let (unfused, c) = (us(None), us(Some(Fused::Owner)));
+            // Two more all-reduces, one before the first boundary and one before the last post.
+            let token = |boundary: f64| (85.0 * boundary + 2.0 * fabric.best(n, rows * 8192, form).1) * 1e-3;
+            println!(
+                "| {} | {n} | {rows} | {unfused:.1} | {:.1} | {:.1} | {c:.1} | {:.2} | {:.2} | {:.2} |",
+                fabric.name,
+                us(Some(Fused::Whole)),
+                us(Some(Fused::Delayed)),
+                c / unfused,
+                token(unfused),
+                token(c)
+            );
+        }
+    }
+}
+
 fn main() {
+    if std::env::args().any(|argument| argument == "--mhc") {
+        return boundaries();
+    }
     if std::env::args().any(|argument| argument == "--rows") {
         return rows();
     }

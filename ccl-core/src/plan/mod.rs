@@ -9,6 +9,7 @@ pub mod cost;
 pub mod fabric;
 pub mod geometry;
 pub mod mhc;
+pub mod mhc_cost;
 pub mod push;
 pub mod ring;
 pub mod select;

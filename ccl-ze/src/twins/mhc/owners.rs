@@ -511,7 +511,8 @@ unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
 fn fetch<E>(from: *const E, elements: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in (0..elements * size_of::<E>()).step_by(64) {
-        _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line));
+        // SAFETY: a hint, which accesses nothing; every processor of this kind has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
