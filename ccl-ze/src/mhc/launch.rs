@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 /// Sizes of a boundary kernel's arguments: x, residual, post, comb, previous_pre, weights, scale, base, norm_weight,
 /// residual_out, post_out, comb_out, pre_out, y, normed, workspace, rows, hidden, shape (variant, number of ranks, whether
-/// split), iterations, rms_eps, pre_eps, sinkhorn_eps, post_multiplier, norm_eps.
-pub(crate) const MHC_ARGS: [usize; 25] = [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4];
+/// split), iterations, rms_eps, pre_eps, sinkhorn_eps, post_multiplier, norm_eps, and as binary32 the numbers of a row's
+/// elements, of all streams and of one: not every device converts them as this processor does.
+pub(crate) const MHC_ARGS: [usize; 27] =
+    [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4];
 
 /// In `shape`: the row's sums are added by whichever work-group is the last.
 const SPLIT: u64 = 1 << 16;
@@ -146,6 +148,8 @@ pub(super) fn arguments(
         float(params.sinkhorn_eps),
         float(params.post_multiplier),
         float(params.norm_eps.unwrap_or(0.0)),
+        float((params.hc() * params.hidden as usize) as f32),
+        float(params.hidden as usize as f32),
     ]
 }
 
