@@ -10,6 +10,7 @@ pub mod fused;
 pub mod graph;
 pub mod group;
 pub mod local;
+pub mod mhc;
 pub mod neo;
 pub mod soft;
 pub mod spirv;

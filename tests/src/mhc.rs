@@ -1,0 +1,362 @@
+//! mHC boundaries on device memory, held to the bits of the reference, with everything around them watched.
+
+use ccl_core::mhc::element::Element;
+use ccl_core::mhc::reference::{self, Inputs};
+use ccl_core::mhc::{Buffers, Design, Params, Variant};
+use ccl_core::plan::geometry::Geometry;
+use ccl_core::{DataType, ReduceOp};
+use ccl_ze::{Buffer, CallOptions, Communicator, Completion, Stream};
+use half::{bf16, f16};
+use std::ffi::c_void;
+
+const VARIANTS: [Variant; 5] = [Variant::V4, Variant::V41, Variant::Post, Variant::Pre, Variant::Head];
+const DTYPES: [DataType; 3] = [DataType::Bfloat16, DataType::Float16, DataType::Float32];
+const ROWS: [u64; 7] = [1, 2, 3, 8, 17, 64, 257];
+const HIDDEN: [u64; 6] = [64, 96, 1056, 4096, 5120, 7168];
+
+/// Where the reduced x goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduced {
+    /// There is no reduction.
+    Not,
+    /// Nowhere.
+    Dropped,
+    /// To x's place.
+    InPlace,
+    /// To memory of its own.
+    Apart,
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Of the boundary.
+    pub params: Params,
+    /// Of x.
+    pub reduced: Reduced,
+    /// Whether residual, post and comb are written where they are read.
+    pub in_place: bool,
+    /// Whether one row has a NaN and another an infinity.
+    pub wild: bool,
+}
+
+impl Case {
+    /// The `i`-th of a sequence in which every two of variant, type, rows, elements, streams and places meet soon. Rows are
+    /// fewer where there would be more than `most` elements of the residual.
+    pub fn nth(i: usize, most: u64) -> Case {
+        let variant = VARIANTS[i % 5];
+        let dtype = DTYPES[(i / 5 + i) % 3];
+        let (hidden, streams) = (HIDDEN[(i / 7 + i / 2) % 6], [4, 2, 8][(i / 3 + i / 15) % 3]);
+        let fits = |rows: &&u64| **rows * hidden * u64::from(streams) <= most;
+        let rows = *ROWS[..=(i + i / 6) % 7].iter().rfind(fits).unwrap_or(&1);
+        let mut params = Params::new(variant, dtype, rows, hidden, streams);
+        if variant.has_pre() {
+            params.norm_eps = (i / 2).is_multiple_of(2).then_some(1e-6);
+        }
+        if i % 11 == 3 {
+            (params.sinkhorn_iterations, params.sinkhorn_eps, params.post_multiplier) = (1 + i as u32 % 4, 0.0, 1.5);
+        }
+        let reduced = match (variant.has_post(), variant, i / 5 % 4) {
+            (false, ..) | (.., 3) => Reduced::Not,
+            (true, Variant::Post, 0) => Reduced::Apart,
+            (.., 0) => Reduced::Dropped,
+            (.., 1) => Reduced::InPlace,
+            _ => Reduced::Apart,
+        };
+        Case { params, reduced, in_place: (i / 4).is_multiple_of(2), wild: i.is_multiple_of(4) }
+    }
+}
+
+/// A communicator with memory for boundaries.
+pub struct Bed {
+    /// The communicator.
+    pub comm: Communicator,
+    /// Where its calls go.
+    pub stream: Stream,
+    arena: Buffer<u8>,
+    image: Vec<u8>,
+}
+
+/// What lies between tensors, and in outputs before a call.
+const UNTOUCHED: u8 = 0xA5;
+/// At least so many bytes lie between tensors.
+const GAP: usize = 64;
+
+/// One call's tensors, as offsets in the arena.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    x: usize,
+    residual: usize,
+    post: usize,
+    comb: usize,
+    previous_pre: usize,
+    weights: usize,
+    scale: usize,
+    base: usize,
+    norm_weight: usize,
+    x_out: usize,
+    residual_out: usize,
+    post_out: usize,
+    comb_out: usize,
+    pre_out: usize,
+    y: usize,
+    normed: usize,
+}
+
+/// Numbers that look like chance, from position and salt: between -scale and scale.
+pub fn numbers(salt: u64, len: usize, scale: f32) -> Vec<f32> {
+    (0..len as u64).map(|i| crate::data::word(salt, 0, i) as i32 as f32 * (scale / 2_147_483_648.0)).collect()
+}
+
+fn narrow<T: Element>(values: Vec<f32>) -> Vec<T> {
+    values.into_iter().map(T::round).collect()
+}
+
+impl Bed {
+    /// Room for calls whose tensors need `bytes` bytes.
+    pub fn new(comm: Communicator, bytes: usize) -> Bed {
+        comm.prepare_mhc().expect("kernels of boundaries");
+        let stream = comm.stream(0).expect("a stream");
+        let arena = comm.alloc(bytes).expect("memory");
+        Bed { comm, stream, arena, image: Vec::new() }
+    }
+
+    /// Makes the call and compares: outputs with the reference's bits, in rows of which some are picked where there are many,
+    /// and everything else with what was there before. Says what differs.
+    pub fn differs(&mut self, case: &Case, seed: u64, design: Design) -> Option<String> {
+        match case.params.dtype {
+            DataType::Bfloat16 => self.typed::<bf16>(case, seed, design),
+            DataType::Float16 => self.typed::<f16>(case, seed, design),
+            _ => self.typed::<f32>(case, seed, design),
+        }
+    }
+
+    fn place(&mut self, bytes: &[u8]) -> usize {
+        let at = (self.image.len() + GAP).next_multiple_of(GAP);
+        self.image.resize(at, UNTOUCHED);
+        self.image.extend_from_slice(bytes);
+        at
+    }
+
+    fn room(&mut self, bytes: usize) -> usize {
+        let at = self.place(&[]);
+        self.image.resize(at + bytes, UNTOUCHED);
+        at
+    }
+
+    fn typed<T: Element + bytemuck::Pod>(&mut self, case: &Case, seed: u64, design: Design) -> Option<String> {
+        let data = Data::<T>::new(case, seed, self.comm.rank());
+        let places = self.lay_out(case, &data);
+        let before = self.image.clone();
+        self.arena.write(&self.stream, &before).expect("inputs");
+        let buffers = self.buffers(case, &places);
+        // SAFETY: the arena holds the tensors and lives until the wait.
+        let call = unsafe { self.call(case, &buffers, design, &self.stream, CallOptions::default()) };
+        call.expect("a call").wait().expect("a result");
+        let mut got = vec![0; before.len()];
+        self.arena.read(&self.stream, &mut got).expect("outputs");
+        let mut want = before;
+        self.expect(case, &data, &places, seed, &got, &mut want);
+        let at = got.iter().zip(&want).position(|(got, want)| got != want)?;
+        Some(format!("byte {at} is {:#x}, not {:#x}; {case:?}; {places:?}", got[at], want[at]))
+    }
+
+    /// Makes the call.
+    ///
+    /// # Safety
+    /// As for [`Communicator::all_reduce_mhc`].
+    pub unsafe fn call(
+        &self,
+        case: &Case,
+        buffers: &Buffers,
+        design: Design,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> ccl_core::Result<Completion> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match case.reduced {
+                Reduced::Not => self.comm.mhc(&case.params, buffers, stream, options),
+                _ => self.comm.all_reduce_mhc(&case.params, buffers, design, stream, options),
+            }
+        }
+    }
+
+    fn lay_out<T: Element + bytemuck::Pod>(&mut self, case: &Case, data: &Data<T>) -> Places {
+        let bytes = |data: &[T]| size_of_val(data);
+        self.image.clear();
+        let mut places = Places {
+            x: self.place(bytemuck::cast_slice(&data.x)),
+            residual: self.place(bytemuck::cast_slice(&data.residual)),
+            post: self.place(bytemuck::cast_slice(&data.post)),
+            comb: self.place(bytemuck::cast_slice(&data.comb)),
+            previous_pre: self.place(bytemuck::cast_slice(&data.previous_pre)),
+            weights: self.place(bytemuck::cast_slice(&data.weights)),
+            scale: self.place(bytemuck::cast_slice(&data.scale)),
+            base: self.place(bytemuck::cast_slice(&data.base)),
+            norm_weight: self.place(bytemuck::cast_slice(&data.norm_weight)),
+            pre_out: self.room(size_of_val(&data.post[..])),
+            y: self.room(bytes(&data.x)),
+            normed: self.room(bytes(&data.x)),
+            ..Places::default()
+        };
+        places.x_out = if case.reduced == Reduced::InPlace { places.x } else { self.room(bytes(&data.x)) };
+        (places.residual_out, places.post_out, places.comb_out) = match case.in_place {
+            true => (places.residual, places.post, places.comb),
+            false => (
+                self.room(bytes(&data.residual)),
+                self.room(size_of_val(&data.post[..])),
+                self.room(size_of_val(&data.comb[..])),
+            ),
+        };
+        self.room(GAP);
+        places
+    }
+
+    fn buffers(&self, case: &Case, places: &Places) -> Buffers {
+        let arena: *mut u8 = self.arena.as_ptr();
+        let at = |place: usize| arena.wrapping_add(place).cast::<c_void>();
+        let params = &case.params;
+        let dropped = matches!(case.reduced, Reduced::Dropped | Reduced::Not);
+        Buffers {
+            x: at(places.x),
+            residual: at(places.residual),
+            post: at(places.post).cast(),
+            comb: at(places.comb).cast(),
+            previous_pre: at(places.previous_pre).cast(),
+            weights: at(places.weights).cast(),
+            weights_shape: [params.mixes() as u64, u64::from(params.streams) * params.hidden],
+            scale: at(places.scale).cast(),
+            base: at(places.base).cast(),
+            norm_weight: at(places.norm_weight),
+            x_out: if dropped { std::ptr::null_mut() } else { at(places.x_out) },
+            residual_out: at(places.residual_out),
+            post_out: at(places.post_out).cast(),
+            comb_out: at(places.comb_out).cast(),
+            pre_out: at(places.pre_out).cast(),
+            y: at(places.y),
+            normed: at(places.normed),
+        }
+    }
+
+    /// Writes into `want` what the call is to write; in rows that aren't picked, what it did write.
+    fn expect<T: Element + bytemuck::Pod>(
+        &self,
+        case: &Case,
+        data: &Data<T>,
+        places: &Places,
+        seed: u64,
+        got: &[u8],
+        want: &mut [u8],
+    ) {
+        let params = &case.params;
+        let (rows, d, hc, n) = (params.rows as usize, params.hidden as usize, params.hc(), self.comm.world_size());
+        let one = Params { rows: 1, ..*params };
+        let order = self.comm.request(0, params.dtype, ReduceOp::Sum).order;
+        let geometry = Geometry::new(n, d as u64, Some(d as u64), size_of::<T>()).expect("a geometry");
+        for row in 0..rows {
+            let picked = row < 3 || row + 1 == rows || row == rows / 2;
+            let mut put = |place: usize, values: &[u8]| {
+                let at = place + row * values.len();
+                let new = if picked { values } else { &got[at..at + values.len()] };
+                want[at..at + values.len()].copy_from_slice(new);
+            };
+            let x = match case.reduced {
+                Reduced::Not => data.x[row * d..(row + 1) * d].to_vec(),
+                _ if !picked => vec![T::round(0.0); d],
+                _ => {
+                    let parts: Vec<Vec<T>> =
+                        (0..n).map(|rank| Data::<T>::x(case, seed, rank)[row * d..(row + 1) * d].to_vec()).collect();
+                    let parts: Vec<&[u8]> = parts.iter().map(|part| bytemuck::cast_slice(part)).collect();
+                    let sum = ccl_core::reference::all_reduce(&parts, params.dtype, ReduceOp::Sum, order, &geometry);
+                    sum.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+                }
+            };
+            let outputs = match picked {
+                true => reference::boundary(&one, n, &data.row(row, d, hc, &x)),
+                false => reference::Outputs {
+                    residual: vec![T::round(0.0); if params.variant.has_post() { hc * d } else { 0 }],
+                    pre: vec![0.0; if coefficients(params) { hc } else { 0 }],
+                    post: vec![0.0; if coefficients(params) { hc } else { 0 }],
+                    comb: vec![0.0; if coefficients(params) { hc * hc } else { 0 }],
+                    y: vec![T::round(0.0); if params.variant.has_pre() { d } else { 0 }],
+                    normed: vec![T::round(0.0); if params.norm_eps.is_some() { d } else { 0 }],
+                },
+            };
+            if matches!(case.reduced, Reduced::InPlace | Reduced::Apart) {
+                put(places.x_out, bytemuck::cast_slice(&x));
+            }
+            put(places.residual_out, bytemuck::cast_slice(&outputs.residual));
+            put(places.post_out, bytemuck::cast_slice(&outputs.post));
+            put(places.comb_out, bytemuck::cast_slice(&outputs.comb));
+            put(places.pre_out, bytemuck::cast_slice(&outputs.pre));
+            put(places.y, bytemuck::cast_slice(&outputs.y));
+            put(places.normed, bytemuck::cast_slice(&outputs.normed));
+        }
+    }
+}
+
+fn coefficients(params: &Params) -> bool {
+    params.variant.has_pre() && params.variant != Variant::Head
+}
+
+/// A call's inputs. x is this rank's part; everything else is alike on all ranks.
+struct Data<T> {
+    x: Vec<T>,
+    residual: Vec<T>,
+    post: Vec<f32>,
+    comb: Vec<f32>,
+    previous_pre: Vec<f32>,
+    weights: Vec<f32>,
+    scale: Vec<f32>,
+    base: Vec<f32>,
+    norm_weight: Vec<T>,
+}
+
+impl<T: Element> Data<T> {
+    fn new(case: &Case, seed: u64, rank: usize) -> Self {
+        let params = &case.params;
+        let (m, d, hc) = (params.rows as usize, params.hidden as usize, params.hc());
+        let salt = seed * 100;
+        let mut residual = narrow::<T>(numbers(salt + 2, m * hc * d, 3.0));
+        if case.wild && m > 2 {
+            residual[2 * hc * d + d / 2] = T::round(f32::INFINITY);
+        }
+        let rank = if case.reduced == Reduced::Not { 0 } else { rank };
+        Self {
+            x: Self::x(case, seed, rank),
+            residual,
+            post: numbers(salt + 3, m * hc, 2.0),
+            comb: numbers(salt + 4, m * hc * hc, 1.0),
+            previous_pre: numbers(salt + 5, m * hc, 1.0),
+            weights: numbers(salt + 6, params.mixes() * hc * d, 0.04),
+            // Without an epsilon: as far as to where e^x is subnormal, 0 or infinite.
+            scale: numbers(salt + 7, 3, if params.sinkhorn_eps == 0.0 { 90.0 } else { 1.0 }),
+            base: numbers(salt + 8, params.mixes(), 1.0),
+            norm_weight: narrow(numbers(salt + 9, d, 1.5)),
+        }
+    }
+
+    fn x(case: &Case, seed: u64, rank: usize) -> Vec<T> {
+        let (m, d) = (case.params.rows as usize, case.params.hidden as usize);
+        let mut x = narrow::<T>(numbers(seed * 100 + 10 + rank as u64, m * d, 3.0));
+        if case.wild && m > 1 && rank == 0 {
+            x[d + d / 3] = T::round(f32::NAN);
+        }
+        x
+    }
+
+    fn row<'a>(&'a self, row: usize, d: usize, hc: usize, x: &'a [T]) -> Inputs<'a, T> {
+        Inputs {
+            x,
+            residual: &self.residual[row * hc * d..(row + 1) * hc * d],
+            post: &self.post[row * hc..(row + 1) * hc],
+            comb: &self.comb[row * hc * hc..(row + 1) * hc * hc],
+            previous_pre: &self.previous_pre[row * hc..(row + 1) * hc],
+            weights: &self.weights,
+            scale: &self.scale,
+            base: &self.base,
+            norm_weight: &self.norm_weight,
+        }
+    }
+}
