@@ -29,7 +29,8 @@ push=$(built_program ccl-tests test spirv_push)
 failure=$(built_program ccl-tests test spirv_failure)
 mutants=$(built_program ccl-tests test spirv_mutants)
 graph=$(built_program ccl-tests test spirv_graph)
-[[ -n $graph && -n $kernels && -n $resident && -n $ring && -n $push && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
+boundaries=$(built_program ccl-tests test spirv_mhc)
+[[ -n $graph && -n $boundaries && -n $kernels && -n $resident && -n $ring && -n $push && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
 cargo build --quiet --release -p ze-soft-loader
 
 scratch_folder
@@ -85,6 +86,7 @@ timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
 timed 'resident kernels' linked "$resident" "${harness[@]}"
 timed 'ring' on_loader "$ring" "${harness[@]}"
 timed 'graphs' linked "$graph" "${harness[@]}"
+timed 'boundaries' linked "$boundaries" "${harness[@]}"
 timed 'push' on_loader "$push" "${harness[@]}"
 timed 'failures' on_loader "$failure" "${harness[@]}"
 timed 'mutants' on_loader "$mutants" "${harness[@]}"

@@ -115,6 +115,14 @@ def judge_flags(kernel, require, row):
         row["spin"] = spin[1] - spin[0] + 1
 
 
+def judge_boundary(name, kernel, require):
+    """Nearly all that a boundary reads are weights: 16 bytes at a time, one load for each stream."""
+    streams = int(name.rsplit("_s", 1)[1])
+    wide = [at for at in kernel.found(r"load\.ugm\.d32x4\.a64") if kernel.innermost(at)]
+    require(len(wide) >= streams, f"{len(wide)} loads of 16 bytes in loops, for {streams} streams of weights")
+    require(kernel.found(r"fence\.ugm\.\S*(gpu|tile)"), "no fence between a group's sums and its count")
+
+
 def judge(device, name, kernel):
     faults = []
 
@@ -135,6 +143,8 @@ def judge(device, name, kernel):
     row = {"spills": spills, "spin": "-", "lines": "-"}
     if re.search(r"_l\d+$", name):
         judge_lines(name, kernel, require, row)
+    elif name.startswith("mhc_"):
+        judge_boundary(name, kernel, require)
     elif name != "probe":
         judge_flags(kernel, require, row)
     uncached = kernel.found(r"(load|store)\.ugm\S*\.uc\.uc")
