@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Most arguments of a kernel.
-const MOST_ARGUMENTS: usize = 31;
+const MOST_ARGUMENTS: usize = 40;
 
 /// What the driver says of a kernel.
 #[doc(hidden)]
@@ -42,12 +42,12 @@ pub(crate) struct Kernel {
 struct Arguments {
     words: [u64; MOST_ARGUMENTS],
     /// One bit for each of which it is known that it is set to its word.
-    known: u32,
+    known: u64,
 }
 
 const NOTHING_SET: Arguments = Arguments { words: [0; MOST_ARGUMENTS], known: 0 };
 
-const _: () = assert!(MOST_ARGUMENTS < 32);
+const _: () = assert!(MOST_ARGUMENTS < 64);
 
 // SAFETY: a handle that any thread may use; `set` serialises those who set arguments and launch.
 unsafe impl Send for Kernel {}
@@ -115,7 +115,7 @@ impl Kernel {
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
         let mut set = self.set.lock();
-        let all = (1 << N) - 1;
+        let all = (1u64 << N) - 1;
         let changed = set.known != all || set.words[..N] != words[..];
         if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments
             && changed
