@@ -261,6 +261,10 @@ impl Communicator {
         &self.config
     }
 
+    pub(crate) fn saving(&self) -> Option<&Saving> {
+        self.saving.as_deref()
+    }
+
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }

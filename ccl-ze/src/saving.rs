@@ -1,7 +1,13 @@
 //! `CCLX_CAPTURE`: the inputs and outputs of eager calls, saved as they go.
 //!
+//! An mHC boundary is an event of its own behind that of its all-reduce, in one launch with it or not.
+//!
 //! Each call is waited for, so that it can be saved: slow, and meant for looking for faults. What can't be waited for
 //! ends the capture, never the call.
+
+mod boundary;
+
+pub(crate) use boundary::Boundary;
 
 use crate::capture;
 use crate::communicator::CallOptions;
@@ -34,6 +40,8 @@ struct State {
     writer: Writer,
     /// Whether it was said that recorded calls are not saved.
     told: bool,
+    /// What fed the boundaries to come.
+    fed: boundary::Fed,
 }
 
 impl Saving {
@@ -62,7 +70,11 @@ impl Saving {
             limit: u64::from(config.capture_limit) << 20,
         })?;
         // Shorter than the watch's own limit: a call that only this wait holds up must not be taken for a hang.
-        Ok(Some(Saving { state: Mutex::new(State { writer, told: false }), limit: config.timeout / 2, hooks }))
+        Ok(Some(Saving {
+            state: Mutex::new(State { writer, told: false, fed: Default::default() }),
+            limit: config.timeout / 2,
+            hooks,
+        }))
     }
 
     /// Makes a call, given as `submit`, which takes the events that it is still to wait for; saves its input before and
@@ -106,17 +118,8 @@ impl Saving {
         if input.is_none() {
             return Ok(completion);
         }
-        match completion.wait_for(self.limit) {
-            Ok(true) => {}
-            Ok(false) => {
-                state.stop(&format!("a call did not end within {:?}", self.limit));
-                return Ok(completion);
-            }
-            // Whoever waits for the call is told.
-            Err(error) => {
-                state.stop(&format!("a call failed: {error}"));
-                return Ok(completion);
-            }
+        if !self.is_finished(&mut state, &completion) {
+            return Ok(completion);
         }
         if late {
             // SAFETY: as above.
@@ -128,6 +131,17 @@ impl Saving {
             state.save(call, io, &input, &output);
         }
         Ok(completion)
+    }
+
+    /// Whether a call ends in time and well; if not, the capture ends.
+    fn is_finished(&self, state: &mut State, completion: &Completion) -> bool {
+        match completion.wait_for(self.limit) {
+            Ok(true) => return true,
+            Ok(false) => state.stop(&format!("a call did not end within {:?}", self.limit)),
+            // Whoever waits for the call is told.
+            Err(error) => state.stop(&format!("a call failed: {error}")),
+        }
+        false
     }
 
     /// The bytes of a buffer, as they are once the stream has come here; `None` if it does not come here in time.
@@ -167,14 +181,22 @@ impl State {
             tensor("input", Role::Input, io.send as u64, input),
             tensor("output", Role::Output, io.recv as u64, output),
         ];
-        match self.writer.write(&EventData { call: Kind::AllReduce(call), tensors: &tensors, links: &[] }) {
-            Ok(true) => {}
+        if self.write(&EventData { call: Kind::AllReduce(call), tensors: &tensors, links: &[] }) {
+            self.fed.reduced(self.writer.events(), io.recv as u64, output.len());
+        }
+    }
+
+    /// Writes an event; false if it is not one of the corpus.
+    fn write(&mut self, event: &EventData<'_>) -> bool {
+        match self.writer.write(event) {
+            Ok(true) => return true,
             Ok(false) => tracing::warn!(
                 "CCLX_CAPTURE: {} calls are saved and no more: CCLX_CAPTURE_LIMIT is reached",
                 self.writer.events()
             ),
             Err(error) => tracing::warn!("CCLX_CAPTURE: no more calls are saved: {error}"),
         }
+        false
     }
 
     /// Ends the capture at a call, which is the first that is missing.

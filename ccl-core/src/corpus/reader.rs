@@ -386,7 +386,7 @@ fn numbered(events: &[Event], number: u64) -> Option<&Event> {
 /// The inputs that an mHC event takes over from the mHC event before it.
 const RECURRENT: [&str; 3] = ["residual", "post", "comb"];
 
-/// An mHC event is fed by a reduction, and by the mHC event before it.
+/// An mHC event is fed by a reduction, and by the mHC event before it, unless that ended a token.
 fn check_mhc_links(event: &Event, earlier: &[Event]) -> std::result::Result<(), String> {
     let reduced = event
         .links
@@ -395,9 +395,8 @@ fn check_mhc_links(event: &Event, earlier: &[Event]) -> std::result::Result<(), 
     if reduced.count() != 1 {
         return Err("not exactly one link from a reduction".into());
     }
-    let Some(before) = earlier.iter().rev().find(|event| !matches!(event.call, Kind::AllReduce(_))) else {
-        return Ok(());
-    };
+    let before = earlier.iter().rev().find(|event| !matches!(event.call, Kind::AllReduce(_)));
+    let Some(before) = before.filter(|event| !matches!(event.call, Kind::MhcPost(_))) else { return Ok(()) };
     for name in RECURRENT {
         let needed = name == RECURRENT[0]
             || (event.tensor(Role::Input, name).is_some() && before.tensor(Role::Output, name).is_some());

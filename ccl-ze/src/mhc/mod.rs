@@ -14,12 +14,15 @@ pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace};
 use crate::communicator::{CallOptions, Communicator};
 use crate::completion::Completion;
 use crate::endpoint::Executable;
+use crate::saving::Boundary;
 use crate::stream::Stream;
+use ccl_core::corpus::AllReduce;
 use ccl_core::device::Edges;
 use ccl_core::mhc::{Buffers, Design, Params};
 use ccl_core::plan::Request;
 use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::{Error, ReduceOp, Result};
+use level_zero_sys::ze_event_handle_t;
 
 impl Communicator {
     /// Makes the device ready for mHC boundaries: compiles their kernels, and allocates what they share (4 MiB), so that
@@ -87,7 +90,7 @@ impl Communicator {
         };
         match self.ready(params, buffers, by) {
             // SAFETY: as above.
-            Ok(executable) => unsafe { self.launch_mhc(&executable, stream, options) },
+            Ok(executable) => unsafe { self.fused(params, buffers, by, &executable, stream, options) },
             // What can't be planned is refused on all ranks alike.
             Err(_) if design == Design::Auto && self.plan_mhc(params, by).is_err() => {
                 // SAFETY: as above.
@@ -108,6 +111,39 @@ impl Communicator {
         }
         let plan = || self.plan_mhc(params, design);
         self.core().endpoint().fused(params, design, plan, self.rank(), buffers)
+    }
+
+    /// # Safety
+    /// As for [`Self::mhc`]; `executable` was made of the rest.
+    unsafe fn fused(
+        &self,
+        params: &Params,
+        buffers: &Buffers,
+        by: Fused,
+        executable: &Executable,
+        stream: &Stream,
+        options: CallOptions<'_>,
+    ) -> Result<Completion> {
+        let Some(saving) = self.saving() else {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.launch_mhc(executable, stream, options) };
+        };
+        let plan = self.plan_mhc(params, by)?;
+        let call = Boundary { params, buffers, sum: Some(AllReduce::new(&self.sum_of(params), plan)?) };
+        let submit = |buffers: &Buffers, after: &[ze_event_handle_t]| {
+            // It may have been given an x_out.
+            let executable = self.ready(params, buffers, by)?;
+            // SAFETY: as above.
+            unsafe { self.launch_mhc(&executable, stream, CallOptions { after, ..options }) }
+        };
+        // SAFETY: as above.
+        unsafe { saving.around_mhc(call, self.gpu(), stream, options, submit) }
+    }
+
+    /// The all-reduce before a boundary.
+    fn sum_of(&self, params: &Params) -> Request {
+        let sum = self.request(params.rows * params.hidden, params.dtype, ReduceOp::Sum);
+        Request { period: Some(params.hidden), ..sum }
     }
 
     /// # Safety
@@ -149,8 +185,7 @@ impl Communicator {
         // Before anything is enqueued.
         self.core().endpoint().mhc(params, self.world_size(), buffers)?;
         stream.check_device(self.gpu())?;
-        let sum = self.request(params.rows * params.hidden, params.dtype, ReduceOp::Sum);
-        let sum = Request { period: Some(params.hidden), ..sum };
+        let sum = self.sum_of(params);
         let before = CallOptions { signal: None, ..options };
         // SAFETY: passed on to the caller. The boundary below comes after it: by the stream's order, or as the next of this
         // device's calls.
@@ -170,7 +205,17 @@ impl Communicator {
         options: CallOptions<'_>,
     ) -> Result<Completion> {
         let executable = self.core().endpoint().mhc(params, self.world_size(), buffers)?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.launch_mhc(&executable, stream, options) }
+        let submit = |after: &[ze_event_handle_t]| {
+            // SAFETY: passed on to the caller.
+            unsafe { self.launch_mhc(&executable, stream, CallOptions { after, ..options }) }
+        };
+        match self.saving() {
+            None => submit(options.after),
+            Some(saving) => {
+                let call = Boundary { params, buffers, sum: None };
+                // SAFETY: as above.
+                unsafe { saving.around_mhc(call, self.gpu(), stream, options, |_, after| submit(after)) }
+            }
+        }
     }
 }

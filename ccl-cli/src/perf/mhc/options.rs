@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Several with commas between, or all that there are for this: unfused, a, b, c (docs/numerics.md)
     #[arg(long, value_name = "DESIGN", default_value = "all", value_parser = designs)]
     design: Designs,
-    /// Element type of x, residual and y: bfloat16 (bf16) float16 (half) float32 (float)
+    /// Element type of x, residual and y: bfloat16 (bf16) float16 (f16) float32 (f32)
     #[arg(short = 'd', long, alias = "datatype", value_name = "DTYPE", default_value = "bfloat16", value_parser = dtype)]
     dtype: DataType,
     /// Rank processes to start
@@ -98,7 +98,11 @@ fn variant(text: &str) -> Result<Variant, String> {
 }
 
 fn dtype(text: &str) -> Result<DataType, String> {
-    let dtype: DataType = text.parse()?;
+    let dtype: DataType = match text {
+        "f16" => DataType::Float16,
+        "f32" => DataType::Float32,
+        other => other.parse()?,
+    };
     if matches!(dtype, DataType::Bfloat16 | DataType::Float16 | DataType::Float32) {
         return Ok(dtype);
     }
