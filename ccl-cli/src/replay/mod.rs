@@ -8,7 +8,7 @@ pub(crate) use rank::rank;
 use crate::crew::{Crew, Failure, Seat};
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_core::config::Config;
-use ccl_core::corpus::{self, Group, Kind, Scan};
+use ccl_core::corpus::{self, Group, Scan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
@@ -144,13 +144,6 @@ fn run(args: &Args) -> Result<(), Stop> {
         return Err(Stop::wrong(why));
     }
     let scan = Scan::open(&args.directory).map_err(Stop::not_started)?;
-    for group in &scan.groups {
-        let other = group.parts[0].events.iter().find(|event| !matches!(event.call, Kind::AllReduce(_)));
-        if let Some(event) = other {
-            let why = format!("{} of {}: only all_reduce is there to be made again", event.call.name(), group.name);
-            return Err(Stop::new(crate::USAGE, why));
-        }
-    }
     let soft_devices = inherited.iter().any(|(name, _)| name == "ZE_SOFT_DEVICES");
     let mut wrong = 0;
     for group in &scan.groups {

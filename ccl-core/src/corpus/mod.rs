@@ -16,7 +16,7 @@ mod writer;
 pub use event::{AllReduce, ElementType, Event, Kind, Link, Mhc, Op, Role, Tensor};
 pub use manifest::{End, Header, NotCaptured, Stopped};
 pub use reader::{Group, Part, Scan};
-pub use recompute::{Recomputed, recompute, reduce};
+pub use recompute::{Recomputed, boundary, recompute, reduce};
 pub use tensors::Loaded;
 pub use verdict::{Counts, Finding, Verdict, What};
 pub use verify::{Options, verify};

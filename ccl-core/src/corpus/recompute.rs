@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 
-use super::event::{AllReduce, ElementType, Event, Kind, Mhc, Op, Role};
+use super::event::{AllReduce, ElementType, Event, Kind, Op, Role};
 use super::tensors::Loaded;
-use crate::mhc::reference::{Inputs, Outputs, boundary};
+use crate::mhc::reference::{Inputs, Outputs, boundary as reference_boundary};
 use crate::mhc::{Params, Variant};
 use crate::plan::geometry::Geometry;
 use crate::{DataType, ReduceOp, reference};
@@ -25,7 +25,9 @@ pub fn recompute(events: &[&Event], tensors: &[&Loaded]) -> Recomputed {
     let outputs = match &events[0].call {
         Kind::AllReduce(_) => all_reduce(events, tensors).map(|output| vec![("output", output)]),
         // All ranks compute it of the same inputs, which the verifier demands.
-        Kind::MhcBoundary(call) | Kind::MhcPost(call) => mhc(call, events, tensors[0]),
+        Kind::MhcBoundary(_) | Kind::MhcPost(_) => {
+            boundary(events[0], events.len(), |name| tensors[0].tensor(events[0], Role::Input, name))
+        }
     };
     outputs.map_or_else(Recomputed::Impossible, Recomputed::Outputs)
 }
@@ -74,22 +76,27 @@ fn multiplied(message: &[u8], dtype: DataType, factor: u64) -> Vec<u8> {
     message.chunks_exact(size).flat_map(|element| product(element).into_iter().take(size)).collect()
 }
 
+/// Outputs by name.
 type Named = Vec<(&'static str, Vec<u8>)>;
 
-fn mhc(call: &Mhc, events: &[&Event], loaded: &Loaded) -> Result<Named, String> {
+/// What an mHC event must put out, by name, given its inputs by name; `ranks` is how many there are.
+pub fn boundary<'a>(event: &Event, ranks: usize, input: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Named, String> {
+    let (Kind::MhcBoundary(call) | Kind::MhcPost(call)) = &event.call else {
+        return Err(format!("{} is no mHC event", event.call.name()));
+    };
     let params = call.params().ok_or_else(|| format!("mHC variant '{}'", call.variant))?;
     params.check().map_err(|error| error.to_string())?;
-    let named = match (&events[0].call, params.variant) {
+    let named = match (&event.call, params.variant) {
         (Kind::MhcBoundary(_), Variant::V4 | Variant::V41) | (Kind::MhcPost(_), Variant::Post) => true,
         (_, Variant::V4 | Variant::V41 | Variant::Post | Variant::Pre | Variant::Head) => false,
     };
     if !named {
-        return Err(format!("{} of variant {}", events[0].call.name(), params.variant));
+        return Err(format!("{} of variant {}", event.call.name(), params.variant));
     }
     match params.dtype {
-        DataType::Bfloat16 => boundary_of::<bf16>(&params, events, loaded),
-        DataType::Float16 => boundary_of::<f16>(&params, events, loaded),
-        _ => boundary_of::<f32>(&params, events, loaded),
+        DataType::Bfloat16 => boundary_of::<bf16>(&params, event, ranks, &input),
+        DataType::Float16 => boundary_of::<f16>(&params, event, ranks, &input),
+        _ => boundary_of::<f32>(&params, event, ranks, &input),
     }
 }
 
@@ -114,16 +121,24 @@ macro_rules! bytes {
 }
 bytes!(bf16, f16, f32);
 
-fn boundary_of<T: Bytes>(params: &Params, events: &[&Event], loaded: &Loaded) -> Result<Named, String> {
-    let event = events[0];
+fn boundary_of<'a, T: Bytes>(
+    params: &Params,
+    event: &Event,
+    ranks: usize,
+    bytes: &dyn Fn(&str) -> Option<&'a [u8]>,
+) -> Result<Named, String> {
     let (rows, hidden, streams) = (params.rows, params.hidden, u64::from(params.streams));
     let (pre, previous) = (params.variant.has_pre(), params.variant == Variant::V41);
-    let input = |name: &str, dtype: DataType, shape: &[u64], used: bool| -> Result<&[u8], String> {
+    let input = |name: &str, dtype: DataType, shape: &[u64], used: bool| -> Result<&'a [u8], String> {
         let tensor = event.tensor(Role::Input, name);
         match tensor {
             None if !used => Ok(&[]),
             Some(tensor) if used && tensor.dtype == ElementType::Data(dtype) && tensor.shape == shape => {
-                loaded.tensor(event, Role::Input, name).ok_or_else(|| format!("no input '{name}'"))
+                let bytes = bytes(name).ok_or_else(|| format!("no input '{name}'"))?;
+                if Some(bytes.len() as u64) != tensor.bytes() {
+                    return Err(format!("input '{name}' of {} bytes", bytes.len()));
+                }
+                Ok(bytes)
             }
             Some(_) => Err(format!("input '{name}' is not {dtype} {shape:?}, or is not used")),
             None => Err(format!("no input '{name}'")),
@@ -158,7 +173,7 @@ fn boundary_of<T: Bytes>(params: &Params, events: &[&Event], loaded: &Loaded) ->
         base: &base,
         norm_weight: &norm_weight,
     };
-    let Outputs { residual, pre, post, comb, y, normed } = boundary(params, events.len(), &inputs);
+    let Outputs { residual, pre, post, comb, y, normed } = reference_boundary(params, ranks, &inputs);
     let all = [
         ("residual", T::write(&residual)),
         ("pre", f32::write(&pre)),
