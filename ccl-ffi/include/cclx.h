@@ -4,6 +4,7 @@
 #define CCLX_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,71 @@ int cclxStreamDestroy(cclxStream_t stream);
  * With a NULL stream the buffers are host memory, there can be no events, and the call returns with the result. */
 int cclxAllReduceAfter(const void *send, void *recv, size_t count, int datatype, int op, void *comm, cclxStream_t stream,
                        size_t n_wait, struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
+
+/* mHC boundaries (docs/numerics.md). What a boundary computes: */
+enum {
+    CCLX_MHC_V4 = 0,   /* post, then pre; y by the coefficients of this boundary */
+    CCLX_MHC_V41 = 1,  /* post, then pre; y by those of the boundary before */
+    CCLX_MHC_POST = 2, /* post alone */
+    CCLX_MHC_PRE = 3,  /* pre alone */
+    CCLX_MHC_HEAD = 4  /* y alone, from sigmoid coefficients */
+};
+
+/* How an all-reduce and its boundary are computed. All have the same bits; not every call has each. */
+enum { CCLX_MHC_AUTO = 0, CCLX_MHC_UNFUSED = 1, CCLX_MHC_A = 2, CCLX_MHC_B = 3, CCLX_MHC_C = 4 };
+
+/* A boundary. Tensors are contiguous, in device memory; what the variant doesn't use is ignored. x, residual, y and the
+ * norm's weight are of the datatype (bfloat16, float16 or float32, by oneCCL's numbers), the rest is float.
+ *
+ * residual_out, post_out and comb_out may be the storage of residual, post and comb, exactly, and x_out that of x. Any other
+ * overlap of what is written is refused, as are null, misaligned and misshapen tensors, before anything is enqueued. */
+typedef struct cclxMhcParams {
+    size_t size;      /* sizeof(struct cclxMhcParams) */
+    uint32_t version; /* 1 */
+    int variant;
+    int datatype;
+    int design;       /* of cclxAllReduceMhc */
+    uint64_t rows;    /* tokens; 0 is a call that does nothing */
+    uint64_t hidden;  /* elements of a row of x */
+    uint32_t streams; /* 2, 4 or 8 */
+    uint32_t sinkhorn_iterations; /* 1 and more; the softmax is the first */
+    float rms_eps;
+    float pre_eps;
+    float sinkhorn_eps;
+    float post_multiplier;
+    int has_norm;     /* whether RMSNorm(y) is wanted */
+    float norm_eps;
+    const void *x;              /* [rows, hidden]: this rank's part where the call reduces, else the whole */
+    const void *residual;       /* [rows, streams, hidden] */
+    const float *post;          /* [rows, streams] */
+    const float *comb;          /* [rows, streams (in), streams (out)] */
+    const float *previous_pre;  /* [rows, streams], of V41 */
+    const float *fn_weights;    /* [fn_rows, fn_columns] */
+    uint64_t fn_rows;           /* (2 + streams) * streams; of the head, streams */
+    uint64_t fn_columns;        /* streams * hidden */
+    const float *scale;         /* 3; of the head, 1 */
+    const float *base;          /* [fn_rows] */
+    const void *norm_weight;    /* [hidden] */
+    void *x_out;                /* [rows, hidden], of cclxAllReduceMhc; may be NULL, of post alone unfused may not */
+    void *residual_out;         /* [rows, streams, hidden] */
+    float *post_out;            /* [rows, streams] */
+    float *comb_out;            /* [rows, streams (in), streams (out)] */
+    float *pre_out;             /* [rows, streams]; may be NULL, of V41 may not */
+    void *y;                    /* [rows, hidden] */
+    void *normed;               /* [rows, hidden] */
+} cclxMhcParams;
+
+/* Makes the communicator's device ready for boundaries, on this rank: compiles kernels and allocates what they share. To be
+ * called before the first boundary; again it does nothing. */
+int cclxMhcPrepare(void *comm);
+
+/* Appends a boundary to stream, without a reduction, with events as of cclxAllReduceAfter. */
+int cclxMhc(const cclxMhcParams *params, void *comm, cclxStream_t stream, size_t n_wait,
+            struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
+
+/* The same after a sum of x over all ranks. */
+int cclxAllReduceMhc(const cclxMhcParams *params, void *comm, cclxStream_t stream, size_t n_wait,
+                     struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
 
 #ifdef __cplusplus
 }

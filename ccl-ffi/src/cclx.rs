@@ -9,7 +9,7 @@ use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
 
 /// A stream, to C.
-pub struct CclxStream(Stream);
+pub struct CclxStream(pub(crate) Stream);
 
 /// A stream on a Level Zero command list of the caller's.
 ///
@@ -102,7 +102,10 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
 
 /// # Safety
 /// `wait` is null or holds `count` events.
-unsafe fn events<'a>(count: usize, wait: *const *mut c_void) -> Result<&'a [level_zero_sys::ze_event_handle_t]> {
+pub(crate) unsafe fn events<'a>(
+    count: usize,
+    wait: *const *mut c_void,
+) -> Result<&'a [level_zero_sys::ze_event_handle_t]> {
     match (count, wait.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(null("the list of events to wait for")),

@@ -16,7 +16,27 @@ use std::ptr::{null, null_mut};
 const HEADER: &str = include_str!("../../ccl-ffi/include/cclx.h");
 const USES: &str = "#include \"cclx.h\"\n#include \"cclx.h\"\nint main(void) { cclxStream_t stream = NULL; return \
                     cclxStreamDestroy(stream) == 0 || cclxStreamCreate(NULL, NULL, &stream) == 0 || \
-                    cclxAllReduceAfter(NULL, NULL, 0, 0, 0, NULL, stream, 0, NULL, NULL) == 0; }\n";
+                    cclxAllReduceAfter(NULL, NULL, 0, 0, 0, NULL, stream, 0, NULL, NULL) == 0 || \
+                    cclxMhcPrepare(NULL) == 0 || cclxMhc(NULL, NULL, stream, 0, NULL, NULL) == 0 || \
+                    cclxAllReduceMhc(NULL, NULL, stream, 0, NULL, NULL) == 0; }\n";
+
+/// What fails to compile unless C has `cclxMhcParams` where Rust does.
+fn layout() -> String {
+    let mut text = format!("typedef char size[sizeof(cclxMhcParams) == {} ? 1 : -1];\n", size_of::<CclxMhcParams>());
+    macro_rules! fields {
+        ($($field:ident)*) => { $(
+            text += &format!(
+                "typedef char at_{0}[offsetof(cclxMhcParams, {0}) == {1} ? 1 : -1];\n",
+                stringify!($field),
+                std::mem::offset_of!(CclxMhcParams, $field)
+            );
+        )* };
+    }
+    fields!(size version variant datatype design rows hidden streams sinkhorn_iterations rms_eps pre_eps sinkhorn_eps
+        post_multiplier has_norm norm_eps x residual post comb previous_pre fn_weights fn_rows fn_columns scale base
+        norm_weight x_out residual_out post_out comb_out pre_out y normed);
+    text
+}
 
 fn run(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -33,7 +53,7 @@ fn c_and_cpp_take_it_and_it_declares_what_is_exported() {
     for (compiler, standard, name) in [("cc", "-std=c99", "use.c"), ("c++", "-std=c++11", "use.cpp")] {
         let scratch = std::env::temp_dir().join(format!("ccl-header-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&scratch).unwrap();
-        std::fs::write(scratch.join(name), USES).unwrap();
+        std::fs::write(scratch.join(name), USES.replace("int main", &format!("{}int main", layout()))).unwrap();
         // The library goes by another name to its users.
         std::fs::copy(&library, scratch.join("libccl.so.2")).unwrap();
         let mut command = Command::new(compiler);
@@ -55,7 +75,7 @@ fn c_and_cpp_take_it_and_it_declares_what_is_exported() {
         .filter_map(|line| line.split_whitespace().last().filter(|name| name.starts_with("cclx")).map(str::to_owned))
         .collect();
     assert_eq!(declared, exported);
-    assert_eq!(declared.len(), 3);
+    assert_eq!(declared.len(), 6);
 }
 
 #[test]
@@ -99,6 +119,93 @@ fn calls_with_events_on_a_list() {
             let code = cclxAllReduceAfter(from, to, 10, f32s, sum, comm, null_mut(), 1, wait.as_ptr(), null_mut());
             assert_eq!(code, 12, "host buffers have no events");
             assert_eq!(cclxAllReduceAfter(at, at, 700, f32s, sum, comm, stream, 1, null(), null_mut()), 4);
+            assert_eq!(cclxStreamDestroy(stream), 0);
+            lab.destroy(list);
+            assert_eq!(onecclCommDestroy(comm), 0);
+        }
+    });
+}
+
+#[test]
+fn boundaries_of_c_callers() {
+    Group::new("boundaries_of_c_callers", 2).env("CCLX_DEVICE", "soft").run(|rank| {
+        // SAFETY: every handle is live and every buffer as long as it is said to be, until the list is waited for.
+        unsafe {
+            let mut comm = null_mut();
+            onecclSetDevice(rank.rank as u32);
+            let id = std::mem::transmute::<[u8; 4096], OnecclUniqueId>(*rank.id.as_bytes());
+            assert_eq!(onecclCommInitRank(&raw mut comm, 2, id, rank.rank as i32), 0);
+            let mesh = bootstrap::local(1).unwrap().remove(0);
+            let beside = Communicator::builder().unwrap().device(rank.rank).init_local(mesh).unwrap();
+            let lab = Lab::new(&beside);
+            let list = lab.list(0, ZE_COMMAND_QUEUE_FLAG_IN_ORDER);
+            let mut stream = null_mut();
+            assert_eq!(cclxStreamCreate(comm, list.cast(), &raw mut stream), 0);
+            let (other, done) = (beside.stream(1).unwrap(), lab.counter_event(0));
+            // Post alone: x' = 3 x + X for the first stream, 5 x + X for the second, where comb is the identity.
+            let (rows, hidden) = (3usize, 70usize);
+            let memory = beside.alloc::<f32>(4096).unwrap();
+            let at = |place: usize| memory.as_ptr().wrapping_add(place);
+            let mut image = vec![0f32; 4096];
+            for (i, value) in image.iter_mut().enumerate().take(rows * hidden) {
+                *value = (i % 11 + rank.rank) as f32;
+            }
+            for i in 0..2 * rows * hidden {
+                image[1024 + i] = (i % 17) as f32;
+            }
+            for row in 0..rows {
+                image[2048 + 2 * row..][..2].copy_from_slice(&[3.0, 5.0]);
+                image[2080 + 4 * row..][..4].copy_from_slice(&[1.0, 0.0, 0.0, 1.0]);
+            }
+            lab.copy(&other, at(0).cast(), image.as_ptr().cast(), 16384, null_mut(), &mut []);
+            other.synchronize().unwrap();
+            let mut params = CclxMhcParams {
+                size: size_of::<CclxMhcParams>(),
+                version: 1,
+                variant: 2,
+                datatype: DataType::Float32 as i32,
+                rows: rows as u64,
+                hidden: hidden as u64,
+                streams: 2,
+                x: at(0).cast(),
+                x_out: at(0).cast(),
+                residual: at(1024).cast(),
+                residual_out: at(1024).cast(),
+                post: at(2048),
+                comb: at(2080),
+                ..std::mem::zeroed()
+            };
+            let call =
+                |params: &CclxMhcParams, signal: *mut c_void| cclxAllReduceMhc(params, comm, stream, 0, null(), signal);
+            assert_eq!(call(&params, null_mut()), 5, "before cclxMhcPrepare");
+            assert_eq!(cclxMhcPrepare(comm), 0);
+            for (bad, code) in [
+                (CclxMhcParams { size: 8, ..params }, 4),
+                (CclxMhcParams { version: 2, ..params }, 12),
+                (CclxMhcParams { variant: 5, ..params }, 4),
+                (CclxMhcParams { design: 9, ..params }, 4),
+                (CclxMhcParams { streams: 3, ..params }, 4),
+                (CclxMhcParams { post: null(), ..params }, 4),
+                (CclxMhcParams { residual_out: at(1025).cast(), ..params }, 4),
+            ] {
+                assert_eq!(call(&bad, null_mut()), code, "{bad:?}");
+            }
+            assert_eq!(call(&params, done.cast()), 0);
+            let mut output = vec![0f32; 4096];
+            lab.copy(&other, output.as_mut_ptr().cast(), at(0).cast(), 16384, null_mut(), &mut [done]);
+            other.synchronize().unwrap();
+            let mut want = image.clone();
+            for i in 0..rows * hidden {
+                want[i] = (2 * (i % 11) + 1) as f32;
+                let (row, column) = (i / hidden, i % hidden);
+                for stream in 0..2 {
+                    let place = 1024 + (2 * row + stream) * hidden + column;
+                    want[place] = [3.0, 5.0][stream] * want[i] + image[place];
+                }
+            }
+            assert!(output == want);
+            params.rows = 0;
+            assert_eq!(cclxMhc(&raw const params, comm, stream, 0, null(), null_mut()), 0, "nothing to do");
             assert_eq!(cclxStreamDestroy(stream), 0);
             lab.destroy(list);
             assert_eq!(onecclCommDestroy(comm), 0);
