@@ -2,9 +2,12 @@
 
 use crate::call::{Call, Reduction, What};
 use crate::handle::Live;
+use ccl_core::collective::{self, Collective, CollectiveCall, Table};
+use ccl_core::plan::Request;
+use ccl_core::protocol::MAX_RANKS;
 use ccl_core::types::Factor;
-use ccl_core::{Error, ReduceOp, Result};
-use ccl_ze::{Buffer, Communicator, Completion, Stream};
+use ccl_core::{DataType, Error, ReduceOp, Result};
+use ccl_ze::{Buffer, CallOptions, Communicator, Completion, Stream};
 use parking_lot::MutexGuard;
 use std::ffi::c_void;
 use std::time::Duration;
@@ -31,6 +34,21 @@ struct Piece {
     host: usize,
     offset: usize,
     bytes: usize,
+}
+
+/// Where a step's buffers lie in the scratch memory: first all input, then all output.
+struct Scratch {
+    inputs: Vec<Piece>,
+    outputs: Vec<Piece>,
+    /// Where the output begins.
+    output: usize,
+    bytes: usize,
+}
+
+/// What a step is to the communicator.
+enum Work {
+    AllReduce(Request),
+    Other(CollectiveCall, Option<Box<Table>>),
 }
 
 /// A step that has begun.
@@ -80,94 +98,158 @@ impl Live {
         if let Some(error) = self.comm.fault() {
             return Err(error);
         }
-        let (inputs, outputs, bytes) = self.layout(step)?;
+        let place = self.layout(step)?;
         let reduction = match step {
             Step::One(call) => host.reduction(call.reduction)?,
             Step::Exchange(_) => ReduceOp::Sum,
         };
-        self.refuse(step, reduction)?;
-        let scratch = host.reserve(&self.comm, bytes)?;
-        for piece in &inputs {
+        // What can't be done is refused before anything is moved.
+        let work = self.work(step, reduction, &place)?;
+        let scratch = host.reserve(&self.comm, place.bytes)?;
+        for piece in &place.inputs {
             let (to, from) = ((scratch + piece.offset) as *mut c_void, piece.host as *const c_void);
             // SAFETY: the caller's buffer and the scratch memory hold these bytes, until the stream is waited for.
             unsafe { host.stream.copy(to, from, piece.bytes, &[])? };
         }
+        let (send, recv) = (scratch as *const c_void, (scratch + place.output) as *mut c_void);
         // SAFETY: the scratch memory holds the pieces and is locked until the call has finished.
-        let completion = match unsafe { self.submit(step, reduction, scratch, &inputs, &outputs, &host.stream) } {
-            Ok(completion) => completion,
+        let submitted = unsafe {
+            match &work {
+                Work::AllReduce(request) => self.comm.all_reduce_raw(request, send, recv, &host.stream, &[]),
+                Work::Other(call, table) => {
+                    self.comm.collective_raw(call, table.as_deref(), send, recv, &host.stream, CallOptions::default())
+                }
+            }
+        };
+        match submitted {
+            Ok(completion) => Ok(Begun { host, completion, outputs: place.outputs }),
             Err(error) => {
                 // The copies must not outlast the caller's buffers.
                 host.stream.synchronize()?;
-                return Err(error);
+                Err(error)
             }
-        };
-        Ok(Begun { host, completion, outputs })
+        }
     }
 
-    /// Where the pieces of a step's calls lie in the scratch memory, and how large that has to be.
-    fn layout(&self, step: &Step) -> Result<(Vec<Piece>, Vec<Piece>, usize)> {
+    /// Where the buffers of a step's calls lie in the scratch memory.
+    fn layout(&self, step: &Step) -> Result<Scratch> {
         let (n, rank) = (self.comm.world_size(), self.comm.rank());
-        let mut end = 0usize;
-        let mut place = |host: usize, bytes: usize| {
-            let piece = Piece { host, offset: end, bytes };
-            end = end.checked_add(bytes)?.checked_next_multiple_of(APART)?;
-            Some(piece)
-        };
-        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         let calls = match step {
             Step::One(call) => std::slice::from_ref(call),
             Step::Exchange(calls) => calls,
         };
+        let (mut inputs, mut outputs) = (Row::default(), Row::default());
         for call in calls {
             let extent = call.check(n, rank)?;
-            let overflow = || Error::InvalidArgument("the buffers of one step overflow the address space".into());
-            let input = place(call.send as usize, extent.send).ok_or_else(overflow)?;
-            // In place, as what reduces into the input's place needs no more memory.
-            let output = match call.what {
-                What::AllReduce => Piece { host: call.recv as usize, ..input },
-                _ => place(call.recv as usize, extent.recv).ok_or_else(overflow)?,
-            };
-            inputs.push(input);
-            outputs.push(output);
+            inputs.push(call.send as usize, extent.send)?;
+            outputs.push(call.recv as usize, extent.recv)?;
         }
-        for pieces in [&mut inputs, &mut outputs] {
-            pieces.retain(|piece| piece.bytes > 0);
+        // In place, as a sum needs no memory of its own.
+        let output = if matches!(step, Step::One(Call { what: What::AllReduce, .. })) { 0 } else { inputs.end };
+        let bytes = output.checked_add(outputs.end).ok_or_else(too_large)?.max(inputs.end);
+        for piece in &mut outputs.pieces {
+            piece.offset += output;
         }
-        Ok((inputs, outputs, end))
+        Ok(Scratch { inputs: inputs.pieces, outputs: outputs.pieces, output, bytes })
     }
 
-    /// What can't be done is refused before anything is moved.
-    fn refuse(&self, step: &Step, op: ReduceOp) -> Result<()> {
-        match step {
-            Step::One(Call { what: What::AllReduce, count, dtype, .. }) => {
-                self.comm.plan(&self.comm.request(*count as u64, *dtype, op)).map(drop)
+    fn work(&self, step: &Step, op: ReduceOp, place: &Scratch) -> Result<Work> {
+        let calls = match step {
+            Step::One(call) => return self.one(call, op),
+            Step::Exchange(calls) => calls,
+        };
+        let mut table = Box::<Table>::default();
+        // Each call has one piece, and an exchange only calls with elements.
+        let (mut inputs, mut outputs) = (place.inputs.iter(), place.outputs.iter());
+        for call in calls {
+            match call.what {
+                What::Send { to } => {
+                    table.sends[to] = inputs.next().map_or_else(Default::default, |piece| piece.in_row(0))
+                }
+                What::Receive { from } => {
+                    table.receives[from] =
+                        outputs.next().map_or_else(Default::default, |piece| piece.in_row(place.output));
+                }
+                _ => return Err(Error::Internal(format!("{:?} in an exchange", call.what))),
             }
-            Step::One(call) => Err(Error::NotImplemented(format!("{:?}", call.what))),
-            Step::Exchange(_) => Err(Error::NotImplemented("send and receive".into())),
         }
+        self.planned(CollectiveCall::moving(Collective::Exchange, 0, DataType::Uint8), Some(table))
     }
 
-    /// # Safety
-    /// The scratch memory holds the pieces until the completion says so.
-    unsafe fn submit(
-        &self,
-        step: &Step,
-        op: ReduceOp,
-        scratch: usize,
-        _inputs: &[Piece],
-        _outputs: &[Piece],
-        stream: &Stream,
-    ) -> Result<Completion> {
-        match step {
-            Step::One(Call { what: What::AllReduce, count, dtype, .. }) => {
-                let request = self.comm.request(*count as u64, *dtype, op);
-                let memory = scratch as *mut c_void;
-                // SAFETY: passed on to the caller.
-                unsafe { self.comm.all_reduce_raw(&request, memory, memory, stream, &[]) }
+    fn one(&self, call: &Call, op: ReduceOp) -> Result<Work> {
+        let (count, dtype) = (call.count as u64, call.dtype);
+        let mut table = None;
+        let what = match &call.what {
+            What::AllReduce => {
+                let request = self.comm.request(count, dtype, op);
+                self.comm.plan(&request)?;
+                return Ok(Work::AllReduce(request));
             }
-            _ => Err(Error::NotImplemented("this collective".into())),
-        }
+            What::AllGather => Collective::AllGather,
+            What::ReduceScatter => Collective::ReduceScatter,
+            What::Broadcast { root } => Collective::Broadcast { root: *root },
+            What::Reduce { root } => Collective::Reduce { root: *root },
+            What::Scatter { root } => Collective::Scatter { root: *root },
+            What::AllToAll => Collective::AllToAll,
+            What::AllToAllV { to, from } => {
+                let (sends, receives) = (one_after_another(to, dtype), one_after_another(from, dtype));
+                table = Some(Box::new(Table { sends, receives }));
+                Collective::AllToAllV
+            }
+            What::Send { .. } | What::Receive { .. } => {
+                return Err(Error::Internal("a send or receive outside an exchange".into()));
+            }
+        };
+        self.planned(self.comm.collective_call(what, count, dtype, op), table)
     }
+
+    fn planned(&self, call: CollectiveCall, table: Option<Box<Table>>) -> Result<Work> {
+        if self.comm.world_size() > 1 {
+            self.comm.plan_collective(&call)?;
+        }
+        Ok(Work::Other(call, table))
+    }
+}
+
+/// Pieces that are laid one after the other.
+#[derive(Default)]
+struct Row {
+    pieces: Vec<Piece>,
+    end: usize,
+}
+
+impl Row {
+    fn push(&mut self, host: usize, bytes: usize) -> Result<()> {
+        if bytes > 0 {
+            self.pieces.push(Piece { host, offset: self.end, bytes });
+            let end = self.end.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(APART));
+            self.end = end.ok_or_else(too_large)?;
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    /// The same in a table whose buffer begins at `start`.
+    fn in_row(&self, start: usize) -> collective::Piece {
+        collective::Piece { offset: (self.offset - start) as u64, bytes: self.bytes as u64 }
+    }
+}
+
+/// Pieces of so many elements; their sum was checked.
+fn one_after_another(counts: &[usize], dtype: DataType) -> [collective::Piece; MAX_RANKS] {
+    let mut pieces = [collective::Piece::default(); MAX_RANKS];
+    let mut offset = 0;
+    for (piece, count) in pieces.iter_mut().zip(counts) {
+        let bytes = (count * dtype.size()) as u64;
+        *piece = collective::Piece { offset, bytes };
+        offset += bytes;
+    }
+    pieces
+}
+
+fn too_large() -> Error {
+    Error::InvalidArgument("the buffers of one step overflow the address space".into())
 }
 
 impl Begun<'_> {

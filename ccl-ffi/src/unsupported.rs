@@ -7,7 +7,7 @@ use ccl_core::Error;
 use std::ffi::{c_int, c_void};
 
 fn refuse(name: &str, what: &str) -> Code {
-    entry(name, || Err(Error::NotImplemented(format!("{name}: {what}"))))
+    entry(name, || Err(Error::NotImplemented(what.into())))
 }
 
 const WINDOWS: &str = "there are no windows of memory";

@@ -1,6 +1,7 @@
 //! What tests that need several rank processes share: starting the ranks, data that depends on rank and position, and
 //! the expected result.
 
+pub mod abi;
 pub mod calls;
 pub mod collectives;
 pub mod count;

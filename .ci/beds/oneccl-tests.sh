@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# C and C++ programs that are built with oneCCL's headers and linked with oneCCL's library: their assumptions about layout
+# hold; one binary gives the same results with oneCCL's library for CPUs and with ours in its place, by LD_PRELOAD and by a
+# folder that comes first. What ours has beyond that is tried on ours alone.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+# shellcheck source=../lib.sh
+source "$here/../lib.sh"
+# shellcheck disable=SC1091
+source "$repo/.beds/oneccl/env"
+scratch_folder
+
+cd "$repo"
+cargo build --release --quiet -p ccl-ffi
+ours=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx.so
+mkdir "$SCRATCH/first"
+ln -s "$ours" "$SCRATCH/first/libccl.so.2"
+
+flags=(-D_GNU_SOURCE -DWITH_HEADERS -O1 -Wall -Wextra -Werror -isystem "$ONECCL_INCLUDE")
+c=(cc -std=c11 -x c -isystem "$ONECCL_C_SHIM" "${flags[@]}")
+cpp=(c++ -std=c++17 -x c++ "${flags[@]}")
+# All its symbols are weak: a linker that leaves out what seems unused would leave it out.
+link=(-x none -Wl,--no-as-needed "$ONECCL_LIB/libccl.so.2" "-Wl,--enable-new-dtags,-rpath,$ONECCL_LIB")
+for language in c cpp; do
+    declare -n compile=$language
+    "${compile[@]}" tests/c/layout.c -o "$SCRATCH/layout-$language"
+    "$SCRATCH/layout-$language"
+    "${compile[@]}" tests/c/client.c "${link[@]}" -o "$SCRATCH/client-$language"
+done
+
+# run NAME PROGRAM RANKS VARIABLES ARGUMENTS: all ranks; their results are NAME.RANK.
+run() {
+    local name=$1 program=$2 ranks=$3 rank pids=() status=0 variables arguments
+    read -ra variables <<<"$4"
+    read -ra arguments <<<"${5:-}"
+    for ((rank = 0; rank < ranks; rank++)); do
+        env "${variables[@]}" timeout 180 "$program" "$rank" "$ranks" "$SCRATCH/$name.id" "$SCRATCH/$name.$rank" \
+            "${arguments[@]}" 2>"$SCRATCH/$name.$rank.err" &
+        pids+=($!)
+    done
+    for rank in "${pids[@]}"; do wait "$rank" || status=$?; done
+    if ((status != 0)); then
+        tail -n 20 "$SCRATCH/$name".*.err >&2
+        die "$name: status $status"
+    fi
+}
+
+run real "$SCRATCH/client-c" 2 "CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 CCL_ATL_TRANSPORT=ofi FI_PROVIDER=tcp \
+CCL_ATL_SHM=1 CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error"
+run preload "$SCRATCH/client-c" 2 "LD_PRELOAD=$ours CCLX_DEVICE=soft"
+run folder "$SCRATCH/client-cpp" 2 "LD_LIBRARY_PATH=$SCRATCH/first CCLX_DEVICE=soft"
+for rank in 0 1; do
+    for name in preload folder; do
+        diff "$SCRATCH/real.$rank" "$SCRATCH/$name.$rank" >&2 || die "$name: rank $rank has other results than oneCCL"
+    done
+done
+lines=$(wc -l <"$SCRATCH/real.0")
+((lines > 1000)) || die "only $lines cases were compared"
+say "$lines cases on 2 ranks: oneCCL's results and ours are the same"
+run all "$SCRATCH/client-c" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
+run all-cpp "$SCRATCH/client-cpp" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
+
+names() { nm -D --defined-only "$1" | awk '$3 ~ /^oneccl/ { print $3 }' | sort; }
+missing=$(comm -23 <(names "$ONECCL_LIB/libccl.so.2") <(names "$ours"))
+[[ -z $missing ]] || die "oneCCL exports what ours does not: $missing"
+say "all $(names "$ONECCL_LIB/libccl.so.2" | wc -l) names of oneCCL's library are ours too"

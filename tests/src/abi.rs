@@ -1,0 +1,46 @@
+//! Callers of the C ABI in Rust.
+
+use crate::Rank;
+use ccl_core::bootstrap::{RootOptions, UniqueId};
+use cclx::{OnecclComm, OnecclUniqueId, onecclCommInitRank, onecclGetLastError, onecclSetDevice};
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+/// `onecclInt32`.
+pub const INT32: i32 = 2;
+/// `onecclSum`.
+pub const SUM: i32 = 0;
+
+/// An id as C has it.
+pub fn id_of(id: &UniqueId) -> OnecclUniqueId {
+    // SAFETY: plain bytes, and as many.
+    unsafe { std::mem::transmute(*id.as_bytes()) }
+}
+
+/// A new id.
+pub fn new_id() -> OnecclUniqueId {
+    id_of(&UniqueId::create(RootOptions::default()).expect("a unique id"))
+}
+
+/// This rank's communicator of `n` ranks on a device of its own.
+pub fn join(id: OnecclUniqueId, rank: usize, n: usize) -> *mut OnecclComm {
+    let mut comm = null_mut();
+    onecclSetDevice(rank as u32);
+    // SAFETY: a place for the communicator.
+    let code = unsafe { onecclCommInitRank(&raw mut comm, n, id, rank as i32) };
+    assert_eq!(code, 0, "{}", last_error(null_mut()));
+    comm
+}
+
+impl Rank {
+    /// The communicator of this rank, by the C ABI.
+    pub fn joined(&self) -> *mut OnecclComm {
+        join(id_of(&self.id), self.rank, self.n)
+    }
+}
+
+/// What was said last.
+pub fn last_error(comm: *mut OnecclComm) -> String {
+    // SAFETY: null or a handle; the text is read before this thread's next failure.
+    unsafe { CStr::from_ptr(onecclGetLastError(comm)) }.to_string_lossy().into_owned()
+}

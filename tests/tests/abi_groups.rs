@@ -1,0 +1,287 @@
+//! Groups of the C ABI: whatever order each rank queues its calls in, the results are those of one call after the other.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_tests::Group;
+use ccl_tests::abi::{INT32, SUM, last_error, new_id};
+use cclx::*;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+/// What one rank gives to one call.
+fn element(call: usize, rank: usize, i: usize) -> i32 {
+    ((call * 7919 + rank * 104_729 + i * 31) % 100_003) as i32 - 50_000
+}
+
+/// Numbers that are alike on all ranks, or not, as the seed is.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    AllReduce,
+    Broadcast { root: usize },
+    AllGather,
+    ReduceScatter,
+    Message { from: usize, to: usize },
+}
+
+/// A call of the plan, on one of the communicators.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    number: usize,
+    comm: usize,
+    kind: Kind,
+    count: usize,
+}
+
+/// One side of a call on one rank.
+struct Side {
+    call: Planned,
+    sends: bool,
+    /// Calls of one lane keep their order.
+    lane: (usize, u8, usize),
+}
+
+impl Side {
+    fn input(&self, n: usize, rank: usize) -> Vec<i32> {
+        let count = match self.call.kind {
+            Kind::ReduceScatter => n * self.call.count,
+            _ => self.call.count,
+        };
+        (0..count).map(|i| element(self.call.number, rank, i)).collect()
+    }
+
+    fn wanted(&self, n: usize, rank: usize) -> Vec<i32> {
+        let Planned { number, kind, count, .. } = self.call;
+        let sum = |i: usize| (0..n).map(|of| element(number, of, i)).sum::<i32>();
+        match kind {
+            Kind::AllReduce => (0..count).map(sum).collect(),
+            Kind::ReduceScatter => (0..count).map(|i| sum(rank * count + i)).collect(),
+            Kind::Broadcast { root } => (0..count).map(|i| element(number, root, i)).collect(),
+            Kind::AllGather => (0..n * count).map(|i| element(number, i / count, i % count)).collect(),
+            Kind::Message { from, .. } if !self.sends => (0..count).map(|i| element(number, from, i)).collect(),
+            Kind::Message { .. } => Vec::new(),
+        }
+    }
+
+    /// # Safety
+    /// The buffers live until the group's end.
+    unsafe fn issue(&self, comm: *mut OnecclComm, input: &[i32], output: &mut [i32]) -> i32 {
+        let (from, to, count, none) = (input.as_ptr().cast(), output.as_mut_ptr().cast(), self.call.count, null_mut());
+        // SAFETY: by the contract.
+        unsafe {
+            match self.call.kind {
+                Kind::AllReduce => onecclAllReduce(from, to, count, INT32, SUM, comm, none),
+                Kind::Broadcast { root } => onecclBroadcast(from, to, count, INT32, root as i32, comm, none),
+                Kind::AllGather => onecclAllGather(from, to, count, INT32, comm, none),
+                Kind::ReduceScatter => onecclReduceScatter(from, to, count, INT32, SUM, comm, none),
+                Kind::Message { to: peer, .. } if self.sends => onecclSend(from, count, INT32, peer as i32, comm, none),
+                Kind::Message { from, .. } => onecclRecv(to, count, INT32, from as i32, comm, none),
+            }
+        }
+    }
+}
+
+/// The same on all ranks.
+fn plan(seed: u64, calls: usize, n: usize) -> Vec<Planned> {
+    let mut chance = Chance(seed);
+    (0..calls)
+        .map(|number| {
+            let kind = match chance.below(7) {
+                0 => Kind::AllReduce,
+                1 => Kind::Broadcast { root: chance.below(n) },
+                2 => Kind::AllGather,
+                3 => Kind::ReduceScatter,
+                // Also to oneself.
+                _ => Kind::Message { from: chance.below(n), to: chance.below(n) },
+            };
+            Planned { number, comm: chance.below(2), kind, count: [0, 1, 3, 40, 700][chance.below(5)] }
+        })
+        .collect()
+}
+
+/// A rank's sides of the calls, in an order of its own.
+fn shuffled(plan: &[Planned], rank: usize, chance: &mut Chance) -> Vec<Side> {
+    let mut lanes: Vec<Vec<Side>> = Vec::new();
+    let mut add = |side: Side| match lanes.iter_mut().find(|lane| lane[0].lane == side.lane) {
+        Some(lane) => lane.push(side),
+        None => lanes.push(vec![side]),
+    };
+    for &call in plan {
+        match call.kind {
+            Kind::Message { from, to } => {
+                if from == rank {
+                    add(Side { call, sends: true, lane: (call.comm, 1, to) });
+                }
+                if to == rank {
+                    add(Side { call, sends: false, lane: (call.comm, 2, from) });
+                }
+            }
+            _ => add(Side { call, sends: false, lane: (call.comm, 0, 0) }),
+        }
+    }
+    lanes.iter_mut().for_each(|lane| lane.reverse());
+    let mut order = Vec::new();
+    while !lanes.is_empty() {
+        let lane = chance.below(lanes.len());
+        order.extend(lanes[lane].pop());
+        if lanes[lane].is_empty() {
+            lanes.swap_remove(lane);
+        }
+    }
+    order
+}
+
+#[test]
+fn groups_in_any_order_are_like_one_call_after_the_other() {
+    Group::new("groups_in_any_order_are_like_one_call_after_the_other", 3).env("CCLX_DEVICE", "soft").run(|me| {
+        let (rank, n) = (me.rank, me.n);
+        let first = me.joined();
+        let mut second = null_mut();
+        // SAFETY: a handle, and a place for another.
+        assert_eq!(unsafe { onecclCommSplit(first, 0, rank as i32, &raw mut second, null_mut()) }, 0);
+        let comms = [first, second];
+        for (seed, calls) in [(11, 40), (12, 300), (13, 1000)] {
+            let sides = shuffled(&plan(seed, calls, n), rank, &mut Chance(seed * 1000 + rank as u64));
+            let inputs: Vec<_> = sides.iter().map(|side| side.input(n, rank)).collect();
+            let mut outputs: Vec<_> = sides.iter().map(|side| vec![-1; side.wanted(n, rank).len()]).collect();
+            assert_eq!(onecclGroupStart(), 0);
+            for ((side, input), output) in sides.iter().zip(&inputs).zip(&mut outputs) {
+                // SAFETY: the buffers live until the group's end.
+                let code = unsafe { side.issue(comms[side.call.comm], input, output) };
+                assert_eq!(code, 0, "{:?}: {}", side.call, last_error(null_mut()));
+                assert!(output.iter().all(|x| *x == -1), "nothing happens before the group's end");
+            }
+            assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+            for (side, output) in sides.iter().zip(&outputs) {
+                assert_eq!(*output, side.wanted(n, rank), "seed {seed}, rank {rank}: {:?}", side.call);
+            }
+        }
+        for comm in comms {
+            // SAFETY: a handle.
+            assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+        }
+    });
+}
+
+/// Both ranks queue what they receive before what they send. Without a group the same calls wait for each other until the
+/// deadline.
+#[test]
+fn receives_before_sends_need_a_group() {
+    let group = Group::new("receives_before_sends_need_a_group", 2).env("CCLX_DEVICE", "soft");
+    group.env("CCLX_TIMEOUT_MS", 1500).env("CCLX_ON_ERROR", "log").limit(Duration::from_secs(60)).run(|me| {
+        let comm = me.joined();
+        let peer = 1 - me.rank as i32;
+        let input: Vec<i32> = (0..100).map(|i| element(1, me.rank, i)).collect();
+        let mut output = vec![0i32; 100];
+        for grouped in [true, false] {
+            output.fill(0);
+            // SAFETY: the buffers live until the calls are over.
+            unsafe {
+                if grouped {
+                    assert_eq!(onecclGroupStart(), 0);
+                }
+                let received = onecclRecv(output.as_mut_ptr().cast(), 100, INT32, peer, comm, null_mut());
+                let sent = onecclSend(input.as_ptr().cast(), 100, INT32, peer, comm, null_mut());
+                if grouped {
+                    assert_eq!((received, sent, onecclGroupEnd()), (0, 0, 0));
+                    assert!((0..100).all(|i| output[i] == element(1, peer as usize, i)));
+                } else {
+                    assert_eq!((received, sent), (2, 2), "{}", last_error(comm));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_bad_call_in_a_group_is_told_at_its_end_and_nothing_is_made() {
+    Group::new("a_bad_call_in_a_group_is_told_at_its_end_and_nothing_is_made", 2).env("CCLX_DEVICE", "soft").run(
+        |me| {
+            let comm = me.joined();
+            assert_eq!(onecclGroupEnd(), 5, "no group was started");
+            let input: Vec<i32> = (0..50).map(|i| element(2, me.rank, i)).collect();
+            let mut output = vec![7i32; 50];
+            let (from, to): (*const _, *mut _) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+            // SAFETY: the buffers live until the calls are over.
+            unsafe {
+                assert_eq!((onecclGroupStart(), onecclGroupStart()), (0, 0));
+                assert_eq!(onecclAllReduce(from, to, 50, INT32, SUM, comm, null_mut()), 0);
+                assert_eq!(onecclBroadcast(from, to, 50, INT32, 2, comm, null_mut()), 4, "there is no rank 2");
+                assert_eq!(onecclGroupEnd(), 0, "the outer level is open yet");
+                assert_eq!(onecclGroupEnd(), 4);
+                assert!(output.iter().all(|x| *x == 7));
+                // The first failure stays; the communicator is good for further calls all the same.
+                assert_eq!(onecclCommGetAsyncError(comm), 4);
+                let text = last_error(comm);
+                let place = format!("rank {} of 2", me.rank);
+                assert!(text.contains("onecclBroadcast: call #2, communicator ") && text.contains(&place), "{text}");
+                assert!(text.contains("root 2 of 2 ranks"), "{text}");
+                assert_eq!(onecclAllReduce(from, to, 50, INT32, SUM, comm, null_mut()), 0);
+                assert!((0..50).all(|i| output[i] == element(2, 0, i) + element(2, 1, i)));
+                // A message to oneself needs both its sides.
+                assert_eq!(onecclSend(from, 50, INT32, me.rank as i32, comm, null_mut()), 5);
+                assert!(last_error(null_mut()).contains("sends itself 1 messages and receives 0"));
+                assert_eq!(onecclAllReduce(null(), to, 50, INT32, SUM, comm, null_mut()), 4);
+                assert_eq!(
+                    onecclAllReduce(from, to, 50, INT32, SUM, comm, std::ptr::dangling_mut()),
+                    12,
+                    "a SYCL queue"
+                );
+                assert_eq!(onecclCommDestroy(comm), 0);
+            }
+        },
+    );
+}
+
+/// Ranks 0 and 1 are one thread of one process.
+#[test]
+fn one_thread_is_several_ranks_in_groups() {
+    Group::new("one_thread_is_several_ranks_in_groups", 1).env("CCLX_DEVICE", "soft").run(|_| {
+        let id = new_id();
+        let mut comms = [null_mut(); 2];
+        assert_eq!(onecclGroupStart(), 0);
+        for (rank, comm) in comms.iter_mut().enumerate() {
+            onecclSetDevice(rank as u32);
+            // SAFETY: a place for the communicator.
+            assert_eq!(unsafe { onecclCommInitRank(comm, 2, id, rank as i32) }, 0);
+        }
+        let mut number = -1;
+        // SAFETY: a handle, and a place for a number.
+        assert_eq!(unsafe { onecclCommUserRank(comms[0], &raw mut number) }, 5, "it is not made yet");
+        assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+        for call in 0..20 {
+            let inputs = [0, 1].map(|rank| (0..500).map(|i| element(call, rank, i)).collect::<Vec<_>>());
+            let (mut sums, mut got) = ([vec![0i32; 500], vec![0i32; 500]], [vec![0i32; 500], vec![0i32; 500]]);
+            assert_eq!(onecclGroupStart(), 0);
+            // The ranks take their calls in different orders.
+            for rank in if call % 2 == 0 { [0, 1] } else { [1, 0] } {
+                let (from, comm, peer) = (inputs[rank].as_ptr().cast(), comms[rank], 1 - rank as i32);
+                // SAFETY: the buffers live until the group's end.
+                unsafe {
+                    let (sum, other) = (sums[rank].as_mut_ptr().cast(), got[rank].as_mut_ptr().cast());
+                    assert_eq!(onecclRecv(other, 500, INT32, peer, comm, null_mut()), 0);
+                    assert_eq!(onecclAllReduce(from, sum, 500, INT32, SUM, comm, null_mut()), 0);
+                    assert_eq!(onecclSend(from, 500, INT32, peer, comm, null_mut()), 0);
+                }
+            }
+            assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+            for rank in 0..2 {
+                assert!((0..500).all(|i| sums[rank][i] == element(call, 0, i) + element(call, 1, i)));
+                assert_eq!(got[rank], inputs[1 - rank]);
+            }
+        }
+        for comm in comms {
+            // SAFETY: a handle.
+            assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+        }
+    });
+}

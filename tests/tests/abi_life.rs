@@ -1,0 +1,255 @@
+//! The C ABI's communicators: how they begin, end and fail.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_tests::Group;
+use ccl_tests::abi::{INT32, SUM, id_of, join, last_error, new_id};
+use cclx::*;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+fn element(rank: usize, i: usize) -> i32 {
+    (rank * 1009 + i * 7) as i32 - 300
+}
+
+/// One all-reduce that has to be right.
+fn reduce(comm: *mut OnecclComm, rank: usize, n: usize) -> i32 {
+    let mut data: Vec<i32> = (0..333).map(|i| element(rank, i)).collect();
+    let at = data.as_mut_ptr();
+    // SAFETY: a handle, and a buffer of as many elements.
+    let code = unsafe { onecclAllReduce(at.cast(), at.cast(), 333, INT32, SUM, comm, null_mut()) };
+    if code == 0 {
+        assert!((0..333).all(|i| data[i] == (0..n).map(|of| element(of, i)).sum::<i32>()));
+    }
+    code
+}
+
+fn destroy(comm: *mut OnecclComm) -> i32 {
+    // SAFETY: a handle.
+    unsafe { onecclCommDestroy(comm) }
+}
+
+fn state(comm: *mut OnecclComm) -> i32 {
+    // SAFETY: a handle.
+    unsafe { onecclCommGetAsyncError(comm) }
+}
+
+/// Rank 1 does not come to the second call, on which rank 0's main thread waits.
+#[test]
+fn abort_from_another_thread_ends_a_call() {
+    let group = Group::new("abort_from_another_thread_ends_a_call", 2).env("CCLX_DEVICE", "soft");
+    let body = |me: ccl_tests::Rank| {
+        let comm = me.joined();
+        assert_eq!(reduce(comm, me.rank, 2), 0);
+        if me.rank == 1 {
+            // Hears of the abort while it does something else. Its callers look at no code: the process ends.
+            std::thread::sleep(Duration::from_secs(30));
+            return;
+        }
+        let handle = comm as usize;
+        let aborts = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            // SAFETY: a handle, whatever other threads do with it.
+            unsafe { onecclCommAbort(handle as *mut OnecclComm) }
+        });
+        let since = Instant::now();
+        assert_ne!(reduce(comm, 0, 2), 0);
+        assert!(since.elapsed() < Duration::from_secs(20), "the deadline would be 60 seconds");
+        assert_eq!(aborts.join().unwrap(), 0);
+        assert_eq!(reduce(comm, 0, 2), 5);
+        assert!(last_error(null_mut()).contains("was aborted"), "{}", last_error(null_mut()));
+        assert_eq!(destroy(comm), 0, "what was aborted may be destroyed");
+        assert_eq!(destroy(comm), 5);
+    };
+    group.limit(Duration::from_secs(60)).run_with(body, |running| {
+        let ended = running.wait();
+        assert!(ended[0].status.success(), "{}", ended[0].output);
+        assert_eq!(ended[1].status.signal(), Some(Signal::SIGABRT as i32), "{}", ended[1].output);
+        assert!(ended[1].output.contains("onecclCommAbort was called"), "{}", ended[1].output);
+    });
+}
+
+#[test]
+fn a_forked_child_gets_errors() {
+    Group::new("a_forked_child_gets_errors", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let comm = me.joined();
+        assert_eq!(reduce(comm, me.rank, 2), 0);
+        // SAFETY: the child calls this library's entries, which know of the fork, and ends.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let mut number = 0;
+                let mut made = null_mut();
+                let mut memory = null_mut();
+                // SAFETY: a handle, places for results.
+                let codes = unsafe {
+                    [
+                        reduce(comm, me.rank, 2),
+                        onecclCommCount(comm, &raw mut number),
+                        onecclCommSplit(comm, 0, 0, &raw mut made, null_mut()),
+                        onecclCommFinalize(comm),
+                        onecclCommAbort(comm),
+                        state(comm),
+                        destroy(comm),
+                        onecclCommInitRank(&raw mut made, 1, new_id(), 0),
+                        onecclMemAlloc(&raw mut memory, 8),
+                        onecclGetVersion(&raw mut number),
+                    ]
+                };
+                // SAFETY: ends the child without its parent's destructors.
+                unsafe { libc::_exit(i32::from(codes != [5, 5, 5, 5, 5, 5, 5, 5, 5, 0])) };
+            }
+            ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),
+        }
+        for _ in 0..10 {
+            assert_eq!(reduce(comm, me.rank, 2), 0, "the parent goes on");
+        }
+        assert_eq!(destroy(comm), 0);
+    });
+}
+
+#[test]
+fn a_communicator_can_be_made_without_waiting() {
+    Group::new("a_communicator_can_be_made_without_waiting", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let mut comm = null_mut();
+        onecclSetDevice(me.rank as u32);
+        let config = OnecclConfig {
+            size: 56,
+            magic: CONFIG_MAGIC,
+            version: 20_220_200,
+            blocking: 0,
+            cga_cluster_size: UNDEFINED,
+            min_ctas: UNDEFINED,
+            max_ctas: 3,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+            multi_threaded: UNDEFINED,
+            plugin: 0,
+        };
+        let init = |comm: &mut *mut OnecclComm, config: &OnecclConfig| {
+            // SAFETY: a place for the communicator, and a configuration.
+            unsafe { onecclCommInitRankConfig(comm, 2, id_of(&me.id), me.rank as i32, config) }
+        };
+        let mut absent = null_mut();
+        for (bad, code) in [
+            (OnecclConfig { magic: 1, ..config }, 4),
+            (OnecclConfig { size: 40, ..config }, 4),
+            (OnecclConfig { blocking: 7, ..config }, 4),
+            (OnecclConfig { max_ctas: 0, ..config }, 4),
+            (OnecclConfig { plugin: 0xBAAA_AAAD, ..config }, 12),
+        ] {
+            assert_eq!(init(&mut absent, &bad), code, "{bad:?}");
+            assert!(absent.is_null());
+        }
+        assert_eq!(init(&mut comm, &config), 6, "in progress");
+        let until = Instant::now() + Duration::from_secs(60);
+        while state(comm) == 6 {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(state(comm), 0, "{}", last_error(comm));
+        assert_eq!(reduce(comm, me.rank, 2), 0);
+        assert_eq!(destroy(comm), 0);
+    });
+}
+
+#[test]
+fn a_refused_call_ends_the_process_on_request() {
+    let group = Group::new("a_refused_call_ends_the_process_on_request", 1).env("CCLX_DEVICE", "soft");
+    let ended = group.env("CCLX_ON_ERROR", "abort").run_with(
+        |me| {
+            let comm = me.joined();
+            assert_eq!(reduce(comm, 0, 1), 0);
+            // SAFETY: a handle; nothing is read.
+            unsafe { onecclAllReduce(null_mut(), null_mut(), 9, INT32, SUM, comm, null_mut()) };
+        },
+        |running| running.wait(),
+    );
+    assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{}", ended[0].output);
+    let told = "onecclAllReduce: call #2, communicator ";
+    assert!(ended[0].output.contains(told) && ended[0].output.contains("the process ends"), "{}", ended[0].output);
+}
+
+#[test]
+fn handles_that_are_none_are_named() {
+    Group::new("handles_that_are_none_are_named", 1).env("CCLX_DEVICE", "soft").run(|_| {
+        assert_eq!(reduce(null_mut(), 0, 1), 4);
+        assert!(last_error(null_mut()).contains("the communicator is null"), "{}", last_error(null_mut()));
+        // Another copy of the library, as when one was linked and another preloaded.
+        let own = std::env::current_exe().unwrap();
+        let path = own.parent().unwrap().join("libcclx.so");
+        let comm = other_copys_communicator(&path);
+        assert_eq!(reduce(comm, 0, 1), 5);
+        let text = last_error(null_mut());
+        assert!(
+            text.contains("not made by this copy of the library (") && text.contains(own.to_str().unwrap()),
+            "{text}"
+        );
+    });
+}
+
+fn other_copys_communicator(path: &Path) -> *mut OnecclComm {
+    type Init = unsafe extern "C" fn(*mut *mut OnecclComm, usize, OnecclUniqueId, i32) -> i32;
+    // SAFETY: a library that we built, whose functions have these types; it stays loaded.
+    unsafe {
+        let library = Box::leak(Box::new(libloading::Library::new(path).unwrap()));
+        let init: libloading::Symbol<Init> = library.get(b"onecclCommInitRank").unwrap();
+        let mut comm = null_mut();
+        assert_eq!(init(&raw mut comm, 1, new_id(), 0), 0);
+        comm
+    }
+}
+
+#[test]
+fn threads_share_a_communicator() {
+    Group::new("threads_share_a_communicator", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let comm = me.joined() as usize;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50).for_each(|_| assert_eq!(reduce(comm as *mut OnecclComm, me.rank, 2), 0)));
+            }
+        });
+        assert_eq!(destroy(comm as *mut OnecclComm), 0);
+    });
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// As torch has them: a communicator for each pair of ranks, and many in turn.
+#[test]
+fn many_communicators_and_many_lives() {
+    Group::new("many_communicators_and_many_lives", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let world = me.joined();
+        let mut all = Vec::new();
+        for _ in 0..64 {
+            let mut comm = null_mut();
+            // SAFETY: a handle, and a place for another.
+            assert_eq!(unsafe { onecclCommSplit(world, 0, me.rank as i32, &raw mut comm, null_mut()) }, 0);
+            all.push(comm);
+        }
+        for turn in 0..2 {
+            for comm in all.iter().skip(turn) {
+                assert_eq!(reduce(*comm, me.rank, 2), 0, "{}", last_error(*comm));
+            }
+        }
+        all.into_iter().for_each(|comm| assert_eq!(destroy(comm), 0));
+        let mut before = 0;
+        for turn in 0..100 {
+            // Alone, where no other rank's pace counts.
+            let comm = join(new_id(), 0, 1);
+            assert_eq!(reduce(comm, 0, 1), 0);
+            assert_eq!(destroy(comm), 0);
+            if turn == 10 {
+                before = descriptors();
+            }
+        }
+        // A rendezvous may not have ended yet.
+        assert!(descriptors() <= before + 8, "{} descriptors, {before} before", descriptors());
+        assert_eq!(destroy(world), 0);
+    });
+}
