@@ -40,6 +40,7 @@ impl Rank {
 }
 
 /// What was said last.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "null is fine, and handles are never freed")]
 pub fn last_error(comm: *mut OnecclComm) -> String {
     // SAFETY: null or a handle; the text is read before this thread's next failure.
     unsafe { CStr::from_ptr(onecclGetLastError(comm)) }.to_string_lossy().into_owned()
