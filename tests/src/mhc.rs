@@ -75,6 +75,17 @@ pub struct Bed {
     pub stream: Stream,
     arena: Buffer<u8>,
     image: Vec<u8>,
+    /// What the reference gets wrong, to show that it is noticed.
+    pub mutant: Option<fn(&mut Params)>,
+}
+
+/// How a call is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// In a regular command list.
+    List,
+    /// In a graph.
+    Graph,
 }
 
 /// What lies between tensors, and in outputs before a call.
@@ -118,7 +129,7 @@ impl Bed {
         comm.prepare_mhc().expect("kernels of boundaries");
         let stream = comm.stream(0).expect("a stream");
         let arena = comm.alloc(bytes).expect("memory");
-        Bed { comm, stream, arena, image: Vec::new() }
+        Bed { comm, stream, arena, image: Vec::new(), mutant: None }
     }
 
     /// Makes the call and compares: outputs with the reference's bits, in rows of which some are picked where there are many,
@@ -129,6 +140,48 @@ impl Bed {
             DataType::Float16 => self.typed::<f16>(case, seed, design),
             _ => self.typed::<f32>(case, seed, design),
         }
+    }
+
+    /// Records the call and executes it for each of `seeds`, with its data in the inputs' place. Says what differs.
+    pub fn recorded_differs(&mut self, case: &Case, seeds: &[u64], design: Design, way: Way) -> Option<String> {
+        assert_eq!(case.params.dtype, DataType::Bfloat16, "the type of recorded calls here");
+        let places = self.lay_out(case, &Data::<bf16>::new(case, 0, self.comm.rank()));
+        let buffers = self.buffers(case, &places);
+        let record = |stream: &Stream| {
+            // SAFETY: the arena holds the tensors and lives until all executions are waited for.
+            let call = unsafe { self.call(case, &buffers, design, stream, CallOptions::default()) };
+            drop(call.expect("a recorded call"));
+        };
+        let (mut list, mut graph) = (None, None);
+        if way == Way::List {
+            let open = self.comm.command_list(0).expect("a list");
+            record(open.stream());
+            list = Some(open.close().expect("a closed list"));
+        } else {
+            self.stream.begin_capture().expect("a capture");
+            record(&self.stream);
+            let captured = self.stream.end_capture().expect("a graph");
+            graph = Some((captured.instantiate().expect("an executable"), captured));
+        }
+        for &seed in seeds {
+            let data = Data::<bf16>::new(case, seed, self.comm.rank());
+            self.lay_out(case, &data);
+            let before = self.image.clone();
+            self.arena.write(&self.stream, &before).expect("inputs");
+            // SAFETY: as above.
+            let done = unsafe {
+                match (&list, &graph) {
+                    (Some(list), _) => list.execute(&self.stream, CallOptions::default()),
+                    (_, Some((graph, _))) => graph.launch(&self.stream, CallOptions::default()),
+                    _ => unreachable!("one of both"),
+                }
+            };
+            done.expect("an execution").wait().expect("a result");
+            if let Some(text) = self.compare(case, &data, &places, seed, before) {
+                return Some(text);
+            }
+        }
+        None
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {
@@ -153,10 +206,22 @@ impl Bed {
         // SAFETY: the arena holds the tensors and lives until the wait.
         let call = unsafe { self.call(case, &buffers, design, &self.stream, CallOptions::default()) };
         call.expect("a call").wait().expect("a result");
+        self.compare(case, &data, &places, seed, before)
+    }
+
+    /// What is in the arena after a call, beside what was there and the reference's results.
+    fn compare<T: Element + bytemuck::Pod>(
+        &self,
+        case: &Case,
+        data: &Data<T>,
+        places: &Places,
+        seed: u64,
+        before: Vec<u8>,
+    ) -> Option<String> {
         let mut got = vec![0; before.len()];
         self.arena.read(&self.stream, &mut got).expect("outputs");
         let mut want = before;
-        self.expect(case, &data, &places, seed, &got, &mut want);
+        self.expect(case, data, places, seed, &got, &mut want);
         let at = got.iter().zip(&want).position(|(got, want)| got != want)?;
         Some(format!("byte {at} is {:#x}, not {:#x}; {case:?}; {places:?}", got[at], want[at]))
     }
@@ -213,6 +278,13 @@ impl Bed {
         places
     }
 
+    /// The tensors of a call whose inputs are now in the arena.
+    pub fn prepared(&mut self, case: &Case) -> Buffers {
+        let places = self.lay_out(case, &Data::<bf16>::new(case, 0, self.comm.rank()));
+        self.arena.write(&self.stream, &self.image).expect("inputs");
+        self.buffers(case, &places)
+    }
+
     fn buffers(&self, case: &Case, places: &Places) -> Buffers {
         let arena: *mut u8 = self.arena.as_ptr();
         let at = |place: usize| arena.wrapping_add(place).cast::<c_void>();
@@ -251,7 +323,10 @@ impl Bed {
     ) {
         let params = &case.params;
         let (rows, d, hc, n) = (params.rows as usize, params.hidden as usize, params.hc(), self.comm.world_size());
-        let one = Params { rows: 1, ..*params };
+        let mut one = Params { rows: 1, ..*params };
+        if let Some(mutant) = self.mutant {
+            mutant(&mut one);
+        }
         let order = self.comm.request(0, params.dtype, ReduceOp::Sum).order;
         let geometry = Geometry::new(n, d as u64, Some(d as u64), size_of::<T>()).expect("a geometry");
         for row in 0..rows {
