@@ -26,11 +26,12 @@ kernels=$(built_program ze-soft test opencl_kernels)
 resident=$(built_program ze-soft test opencl_resident)
 ring=$(built_program ccl-tests test spirv_ring)
 push=$(built_program ccl-tests test spirv_push)
+collectives=$(built_program ccl-tests test spirv_collectives)
 failure=$(built_program ccl-tests test spirv_failure)
 mutants=$(built_program ccl-tests test spirv_mutants)
 graph=$(built_program ccl-tests test spirv_graph)
 boundaries=$(built_program ccl-tests test spirv_mhc)
-[[ -n $graph && -n $boundaries && -n $kernels && -n $resident && -n $ring && -n $push && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
+[[ -n $graph && -n $boundaries && -n $kernels && -n $resident && -n $ring && -n $push && -n $collectives && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
 cargo build --quiet --release -p ze-soft-loader
 
 scratch_folder
@@ -88,5 +89,6 @@ timed 'ring' on_loader "$ring" "${harness[@]}"
 timed 'graphs' linked "$graph" "${harness[@]}"
 timed 'boundaries' linked "$boundaries" "${harness[@]}"
 timed 'push' on_loader "$push" "${harness[@]}"
+timed 'collectives' linked "$collectives" "${harness[@]}"
 timed 'failures' on_loader "$failure" "${harness[@]}"
 timed 'mutants' on_loader "$mutants" "${harness[@]}"

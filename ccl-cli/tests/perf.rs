@@ -92,6 +92,33 @@ fn json_for_programs() {
 }
 
 #[test]
+fn every_collective_and_its_replays() {
+    for (name, root) in [
+        ("all_gather", "-1"),
+        ("reduce_scatter", "-1"),
+        ("broadcast", "1"),
+        ("reduce", "1"),
+        ("scatter", "1"),
+        ("gather", "1"),
+        ("all_to_all", "-1"),
+    ] {
+        let line = format!("perf {name} --ranks 3 -r 1 -b 600 -e 60K -f 100 -d bf16,int64 -n 2 --graph 2");
+        let output = run(&line);
+        let (table, errors) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{line}: {table}{errors}");
+        let rows = rows(&output);
+        assert_eq!(rows.len(), 4, "{table}");
+        for row in rows {
+            assert_eq!((&*row[4], &*row[8], &*row[12]), (root, "0", "0"), "{line}: {table}");
+            assert_eq!(row.last().map(String::as_str), Some("channels"), "{table}");
+        }
+        // NEGATIVE CONTROL: one element that is another on the last rank.
+        let output = run(&format!("perf {name} --ranks 3 -r 1 -b 600 -e 600 -n 1 --corrupt"));
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", text(&output.stdout));
+    }
+}
+
+#[test]
 fn registered_buffers_go_directly() {
     let output = run("perf all_reduce --ranks 3 -b 64K -e 1M -f 16 -d bf16,int64 -o sum,avg -n 3 -R 1 --algo direct");
     let (table, errors) = (text(&output.stdout), text(&output.stderr));
@@ -189,9 +216,8 @@ fn host_staging_gives_the_same() {
 #[test]
 fn what_is_not_there_is_refused_before_anything_starts() {
     for (arguments, word) in [
-        ("perf reduce_scatter", "reduce_scatter is not there yet; there is: all_reduce"),
-        ("perf mhc --ranks 4", "mhc is not there yet"),
-        ("perf gather", "unknown collective 'gather'"),
+        ("perf sendrecv", "sendrecv is not there yet; there are: all_reduce"),
+        ("perf gathering", "unknown collective 'gathering'"),
         ("perf all_reduce --algo direct", "buffers are not registered"),
         ("perf all_reduce --order rank --algo ring", "order=rank"),
         ("perf all_reduce --graph 0", "at least 1 replay"),

@@ -295,19 +295,19 @@ impl Shape {
         }
     }
 
-    /// Compares every element with what the reduction must give in `round`, to the bit.
-    pub(super) fn check_output(&self, message: &[u8], round: u32) -> Finding {
+    /// Compares every element, of a message from `first` on, with what the reduction must give in `round`, to the bit.
+    pub(super) fn check_output(&self, message: &[u8], round: u32, first: u64) -> Finding {
         if self.is_rough(round) {
             return match self.reference(round) {
                 Ok(right) => with_type!(self.dtype, T => {
                     let right: &[T] = bytemuck::cast_slice(&right);
-                    compare::<T>(message, "", |position| right[position as usize])
+                    compare::<T>(message, "", first, |position| right[position as usize])
                 }),
                 Err(error) => Finding { wrong: self.count as u64, first: Some(error.to_string()) },
             };
         }
         let salts: Vec<u32> = (0..self.ranks).map(|rank| salt(rank, round)).collect();
-        with_type!(self.dtype, T => compare::<T>(message, "", |position| {
+        with_type!(self.dtype, T => compare::<T>(message, "", first, |position| {
             let inputs = salts.iter().enumerate().map(|(rank, salt)| T::draw(self.op, random(position, *salt), rank));
             T::reduce(self.op, inputs, self.ranks)
         }))
@@ -339,10 +339,11 @@ impl Shape {
         Ok(reference::all_reduce(&inputs, self.dtype, op, self.order, &geometry))
     }
 
-    /// Compares every element with the input of `rank` in `round`, to the bit.
-    pub(super) fn check_input(&self, message: &[u8], rank: usize, round: u32) -> Finding {
+    /// Compares every element with the input of `rank` in `round`, from its element `first` on, to the bit.
+    pub(super) fn check_input(&self, message: &[u8], rank: usize, round: u32, first: u64) -> Finding {
         let (salt, rough) = (salt(rank, round), self.is_rough(round));
-        with_type!(self.dtype, T => compare::<T>(message, " of the input, which must stay as it was,", |position| {
+        let which = format!(" of the input of rank {rank}");
+        with_type!(self.dtype, T => compare::<T>(message, &which, first, |position| {
             let random = random(position, salt);
             if rough { T::rough(random) } else { T::draw(self.op, random, rank) }
         }))
@@ -388,10 +389,10 @@ pub(super) fn check_guard(guard: &[u8], side: &str) -> Finding {
     finding
 }
 
-fn compare<T: Value>(message: &[u8], which: &str, expected: impl Fn(u64) -> T) -> Finding {
+fn compare<T: Value>(message: &[u8], which: &str, first: u64, expected: impl Fn(u64) -> T) -> Finding {
     let mut finding = Finding::default();
     let message: &[T] = bytemuck::cast_slice(message);
-    for (position, element) in (0..).zip(message) {
+    for (position, element) in (first..).zip(message) {
         let right = expected(position);
         if element.bits() != right.bits() {
             finding.note(|| format!("element {position}{which} is {}, not {}", element.show(), right.show()));

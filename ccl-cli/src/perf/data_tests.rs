@@ -23,7 +23,7 @@ fn exact_data_agrees_with_the_reference_in_every_order() {
         for shape in shapes(ranks, 700) {
             assert!(!shape.is_rough(EXACT));
             let right = shape.reference(EXACT).unwrap();
-            assert_eq!(shape.check_output(&right, EXACT), Finding::default(), "{shape:?}");
+            assert_eq!(shape.check_output(&right, EXACT, 0), Finding::default(), "{shape:?}");
         }
     }
 }
@@ -35,8 +35,8 @@ fn rough_data_rounds_so_that_the_order_shows() {
             let shape = |order| Shape { dtype, op, order, ranks: 3, count: 3000 };
             let (ring, rank) = (shape(Order::Ring), shape(Order::Rank));
             let sum = ring.reference(ROUGH).unwrap();
-            assert_eq!(ring.check_output(&sum, ROUGH), Finding::default());
-            assert!(rank.check_output(&sum, ROUGH).wrong > 100, "{dtype} {} in the wrong order", op.name());
+            assert_eq!(ring.check_output(&sum, ROUGH, 0), Finding::default());
+            assert!(rank.check_output(&sum, ROUGH, 0).wrong > 100, "{dtype} {} in the wrong order", op.name());
         }
     }
 }
@@ -66,11 +66,11 @@ fn whatever_is_not_right_is_counted() {
             let size = shape.dtype.size();
             message[5 * size] ^= 1;
             message[63 * size..].fill(POISON);
-            let finding = shape.check_output(&message, round);
+            let finding = shape.check_output(&message, round, 0);
             assert_eq!(finding.wrong, 2, "{shape:?}");
             assert!(finding.first.unwrap().starts_with("element 5 is "));
-            assert_eq!(shape.check_input(&input(&shape, 1, round), 1, round), Finding::default());
-            assert!(shape.check_input(&input(&shape, 0, round), 1, round).wrong > 30, "{shape:?}");
+            assert_eq!(shape.check_input(&input(&shape, 1, round), 1, round, 0), Finding::default());
+            assert!(shape.check_input(&input(&shape, 0, round), 1, round, 0).wrong > 30, "{shape:?}");
         }
     }
     let mut guard = [POISON; 8];

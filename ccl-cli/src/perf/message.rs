@@ -1,5 +1,6 @@
 //! What passes between `ccl perf` and its rank processes: one line of JSON a message, over pipes.
 
+use super::collective::What;
 use serde::{Deserialize, Serialize};
 
 /// The first line to a rank.
@@ -10,6 +11,9 @@ pub(super) struct Job {
     /// Whether the buffers are registered with the communicator.
     pub(super) registered: bool,
     pub(super) corrupt: bool,
+    pub(super) what: What,
+    /// Of collectives that have one.
+    pub(super) root: usize,
 }
 
 /// The lines after it, answered one by one. All ranks get the same.

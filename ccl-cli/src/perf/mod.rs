@@ -1,5 +1,6 @@
 //! `ccl perf`: times a collective between rank processes that it starts, and checks what they computed.
 
+mod collective;
 mod data;
 mod message;
 mod mhc;
@@ -103,7 +104,9 @@ pub(crate) fn main(perf: Perf) -> ExitCode {
         Perf { other: None, sizes: Some(args) } => {
             args.resolve(environment).map_err(Stop::usage).and_then(|options| run(&options))
         }
-        Perf { other: None, sizes: None } => Err(Stop::usage("no collective; there are: all_reduce mhc")),
+        Perf { other: None, sizes: None } => {
+            Err(Stop::usage("no collective; its name comes first: see ccl perf --help"))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -128,7 +131,7 @@ fn run(options: &Options) -> Result<(), Stop> {
 
     let mut report = Report {
         version: Report::version(),
-        collective: options.collective,
+        collective: options.what.name(),
         ranks: options.ranks,
         device: format!("{}; {}", ready[0].device, ready[0].driver),
         software: ready[0].software,
@@ -181,7 +184,13 @@ fn print(text: &str) -> Result<(), Stop> {
 
 /// Starts the ranks and waits until all are ready.
 fn start(options: &Options) -> Result<(Crew<Reply>, Vec<Ready>), Stop> {
-    let job = || Job { max_bytes: options.max_bytes(), registered: options.registered, corrupt: options.corrupt };
+    let job = || Job {
+        max_bytes: options.max_bytes(),
+        registered: options.registered,
+        corrupt: options.corrupt,
+        what: options.what,
+        root: options.root,
+    };
     let ready = |reply| if let Reply::Ready(ready) = reply { Some(ready) } else { None };
     form(RANK_COMMAND, options.ranks, &options.config, &options.variables, job, ready)
 }
@@ -275,12 +284,13 @@ fn measure(
         }
     };
     let bytes = count * series.dtype.size() as u64;
-    let (algbw_gbps, busbw_gbps) = report::bandwidths(bytes, options.ranks, &timing);
+    let (algbw_gbps, busbw_gbps) = report::bandwidths(bytes, options.what.bus_factor(options.ranks), &timing);
     Ok(Row {
         bytes,
         count,
         dtype: series.dtype.name(),
-        op: series.op.name(),
+        op: collective::redop(options.what, series.op.name()),
+        root: if options.what.has_root() { options.root as i64 } else { -1 },
         in_place,
         algo,
         order: options.config.order.to_string(),
@@ -347,7 +357,7 @@ fn header(options: &Options, ready: &[Ready], pids: &[u32], plan: &str) -> Strin
     };
     let mut lines = vec![format!(
         "ccl perf {}: {} ranks, {} to {} bytes, {step}",
-        options.collective,
+        options.what.name(),
         options.ranks,
         options.min_bytes(),
         options.max_bytes(),

@@ -1,5 +1,6 @@
 //! The command line of `ccl perf`, and what of it this build can do.
 
+use super::collective::{self, What};
 use super::data::Op;
 use super::sizes::{self, Step};
 use ccl_core::config::Config;
@@ -8,9 +9,8 @@ use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order};
 use std::path::PathBuf;
 
-/// Collectives by name; the first is the one that is there.
-const COLLECTIVES: [&str; 8] =
-    ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "sendrecv", "mhc"];
+/// What is known by name and not there.
+const MISSING: [&str; 1] = ["sendrecv"];
 
 pub(crate) const AFTER_HELP: &str = "\
 Sizes are in bytes, with K, M and G for binary multiples. Without -e the series ends at 64M, or at -b if that is more.
@@ -23,7 +23,7 @@ are ranks.";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// all_reduce (more to come)
+    /// all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all
     collective: String,
     /// Least size
     #[arg(short = 'b', long = "minbytes", value_name = "MIN", default_value = "8", value_parser = sizes::parse, allow_hyphen_values = true)]
@@ -104,7 +104,9 @@ pub(super) struct Choice<T>(pub(super) Vec<T>);
 /// A run that this build can do.
 #[derive(Debug)]
 pub(super) struct Options {
-    pub(super) collective: &'static str,
+    pub(super) what: What,
+    /// Of collectives that have one.
+    pub(super) root: usize,
     pub(super) ranks: usize,
     /// What is reduced, and how, one after the other.
     pub(super) series: Vec<Series>,
@@ -197,13 +199,22 @@ pub(super) fn iterations(text: &str) -> Result<u32, String> {
 impl Args {
     /// Refuses by name what can't be done. `environment` is that of this process.
     pub(super) fn resolve(self, environment: impl IntoIterator<Item = (String, String)>) -> Result<Options, String> {
-        let there = COLLECTIVES[0];
-        match COLLECTIVES.into_iter().find(|name| *name == self.collective) {
-            Some(name) if name == there => {}
-            Some("mhc") => return Err("mhc has options of its own and comes first: ccl perf mhc --help".into()),
-            Some(name) => return Err(format!("{name} is not there yet; there are: {there} mhc")),
-            None => {
-                return Err(format!("unknown collective '{}'; known: {}", self.collective, COLLECTIVES.join(" ")));
+        let known = || What::ALL.map(What::name).join(" ");
+        let what = match What::ALL.into_iter().find(|what| what.name() == self.collective) {
+            Some(what) => what,
+            None if self.collective == "mhc" => {
+                return Err("mhc has options of its own and comes first: ccl perf mhc --help".into());
+            }
+            None if MISSING.contains(&&*self.collective) => {
+                return Err(format!("{} is not there yet; there are: {} mhc", self.collective, known()));
+            }
+            None => return Err(format!("unknown collective '{}'; known: {} mhc", self.collective, known())),
+        };
+        if what != What::AllReduce {
+            for (given, flag) in [(self.register != 0, "-R 1"), (self.algo.is_some(), "--algo")] {
+                if given {
+                    return Err(format!("{flag} is for all_reduce; {} has one way", what.name()));
+                }
             }
         }
         if self.graph == Some(0) {
@@ -238,7 +249,10 @@ impl Args {
         let mut series = Vec::new();
         for &dtype in &self.dtypes.0 {
             let counts = sizes::counts(self.min, max, step, dtype.size() as u64)?;
-            for &op in &self.ops.0 {
+            let counts = collective::counts(what, counts, ranks);
+            // What reduces nothing has no reductions to go through.
+            let ops = if what.reduces() { &self.ops.0[..] } else { &self.ops.0[..1] };
+            for &op in ops {
                 for count in [counts.first(), counts.last()].into_iter().flatten() {
                     supported(ranks, *count, dtype, op, self.register != 0, &config)?;
                 }
@@ -246,7 +260,8 @@ impl Args {
             }
         }
         Ok(Options {
-            collective: there,
+            what,
+            root: self.root as usize,
             ranks,
             series,
             step,
@@ -367,7 +382,9 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (line, word) in [
-            ("reduce_scatter", "reduce_scatter is not there yet; there are: all_reduce mhc"),
+            ("sendrecv", "sendrecv is not there yet; there are: all_reduce reduce_scatter"),
+            ("all_gather -R 1", "-R 1 is for all_reduce; all_gather has one way"),
+            ("reduce --algo ring", "--algo is for all_reduce; reduce has one way"),
             ("mhc", "comes first"),
             ("all_reduction", "unknown collective 'all_reduction'"),
             ("all_reduce --algo direct", "by algorithm direct on 2 ranks: buffers are not registered"),

@@ -1,10 +1,11 @@
 //! One rank process: does what `ccl perf` tells it, and says what came of it.
 
+use super::collective::{Call, What};
 use super::data::{self, Finding, POISON, Shape};
 use super::message::{Command, Job, Ready, Reply, Timing};
 use crate::crew::{Seat, member};
 use ccl_core::config::Config;
-use ccl_core::plan::{Plan, Registered, Request};
+use ccl_core::plan::{Plan, Registered};
 use ccl_core::{Error, ReduceOp, Result};
 use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, RegisteredBuffer, Stream};
 use std::process::ExitCode;
@@ -46,7 +47,7 @@ fn run(seat: Seat, job: Job) -> Result<()> {
 /// What is measured now.
 struct Task {
     shape: Shape,
-    request: Request,
+    call: Call,
     in_place: bool,
     /// The call, recorded.
     graph: Option<ExecutableGraph>,
@@ -66,6 +67,8 @@ struct Bench {
     /// The same places as all ranks know them, if they were registered.
     registered: Option<([RegisteredBuffer<u8>; 2], RegisteredBuffer<f32>)>,
     comm: Communicator,
+    what: What,
+    root: usize,
     corrupt: bool,
     /// Messages written so far. All ranks do the same, so it is alike on all.
     round: u32,
@@ -91,6 +94,8 @@ impl Bench {
             registered,
             meeting,
             images: Vec::new(),
+            what: job.what,
+            root: job.root,
             corrupt: job.corrupt && seat.rank + 1 == seat.ranks,
             round: 0,
             comm,
@@ -153,26 +158,44 @@ impl Bench {
         }
         let count = usize::try_from(count).map_err(|_| Error::InvalidArgument(format!("{count} elements")))?;
         let shape = Shape { dtype, op, order: request.order, ranks: self.comm.world_size(), count };
-        let plan = self.comm.plan(&request)?;
+        let call = self.what.call(request, self.comm.world_size(), self.root);
+        let (algo, plan) = match &call {
+            Call::AllReduce(request) => {
+                let plan = self.comm.plan(request)?;
+                (algorithm(&plan), plan.to_string())
+            }
+            Call::Other(call) => ("channels".into(), self.comm.plan_collective(call)?.to_string()),
+        };
         self.task = None;
         self.make_room(1, shape.bytes())?;
         self.write_image(&shape, 0);
         let whole = 2 * GUARD + shape.bytes();
         let place = if in_place { &mut self.recv } else { &mut self.send };
         place.write(&self.stream, &bytemuck::cast_slice(&self.images)[..whole])?;
-        self.task = Some(Task { shape, request, in_place, graph: None });
-        Ok(Reply::Prepared { algo: algorithm(&plan), plan: plan.to_string() })
+        self.task = Some(Task { shape, call, in_place, graph: None });
+        Ok(Reply::Prepared { algo, plan })
     }
 
     /// Appends the call, or its replay.
     fn append(&self, task: &Task, replayed: bool) -> Result<Completion> {
-        let (send, recv) = (self.source(task).wrapping_add(GUARD), self.recv.as_ptr().wrapping_add(GUARD));
+        let Shape { count, ranks, dtype, .. } = task.shape;
+        let (send, recv) = self.what.places(count, ranks, self.comm.rank());
+        let send = self.source(task).wrapping_add(GUARD + send * dtype.size());
+        let recv = self.recv.as_ptr().wrapping_add(GUARD + recv * dtype.size());
         // SAFETY: both places hold `count` elements, for as long as the stream has work and the graph is there.
         unsafe {
             match (&task.graph, replayed) {
                 (Some(graph), true) => graph.launch(&self.stream, CallOptions::default()),
                 (None, true) => Err(Error::InvalidUsage("nothing was recorded".into())),
-                (_, false) => self.comm.all_reduce_raw(&task.request, send.cast(), recv.cast(), &self.stream, &[]),
+                (_, false) => match &task.call {
+                    Call::AllReduce(request) => {
+                        self.comm.all_reduce_raw(request, send.cast(), recv.cast(), &self.stream, &[])
+                    }
+                    Call::Other(call) => {
+                        let options = CallOptions::default();
+                        self.comm.collective_raw(call, None, send.cast(), recv.cast(), &self.stream, options)
+                    }
+                },
             }
         }
     }
@@ -259,13 +282,13 @@ impl Bench {
         for (image, round) in images[calls * stride..].chunks_exact(stride).zip(&rounds) {
             let (before, rest) = image[..whole].split_at(GUARD);
             let (message, after) = rest.split_at(shape.bytes());
-            finding.add(shape.check_output(message, *round));
+            finding.add(self.what.check(&shape, (self.comm.rank(), self.root), in_place, message, *round));
             finding.add(data::check_guard(before, "before"));
             finding.add(data::check_guard(after, "after"));
         }
         if !in_place {
             let last = &images[2 * calls * stride + GUARD..][..shape.bytes()];
-            finding.add(shape.check_input(last, self.comm.rank(), self.round));
+            finding.add(shape.check_input(last, self.comm.rank(), self.round, 0));
         }
         Ok(finding)
     }

@@ -35,6 +35,8 @@ pub(super) struct Row {
     pub(super) count: u64,
     pub(super) dtype: &'static str,
     pub(super) op: &'static str,
+    /// -1 where there is none.
+    pub(super) root: i64,
     pub(super) in_place: bool,
     pub(super) algo: String,
     pub(super) order: String,
@@ -65,10 +67,10 @@ pub(super) struct Replay {
     pub(super) ze_calls_per_op: f64,
 }
 
-/// Algorithm and bus bandwidth of an all-reduce in GB/s, as nccl-tests define them.
-pub(super) fn bandwidths(bytes: u64, ranks: usize, timing: &Timing) -> (f64, f64) {
+/// Algorithm and bus bandwidth in GB/s, as nccl-tests define them, by how much the latter is the former.
+pub(super) fn bandwidths(bytes: u64, bus_factor: f64, timing: &Timing) -> (f64, f64) {
     let algbw = if timing.median_us > 0.0 { bytes as f64 / timing.median_us / 1e3 } else { 0.0 };
-    (algbw, algbw * 2.0 * (ranks as f64 - 1.0) / ranks as f64)
+    (algbw, algbw * bus_factor)
 }
 
 impl Report {
@@ -125,15 +127,14 @@ pub(super) fn line(out_of_place: &Row, in_place: &Row) -> String {
         let wrong = wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
         format!("{:>9} {:>7.2} {:>7.2} {wrong:>7}", time(row.median_us), row.algbw_gbps, row.busbw_gbps)
     };
-    let Row { bytes, count, dtype, op, algo, .. } = out_of_place;
+    let Row { bytes, count, dtype, op, root, algo, .. } = out_of_place;
     let pair = |left: f64, right: f64| format!("  {:>9} {:>9}", time(left), time(right));
     let replays = match (&out_of_place.replay, &in_place.replay) {
         (Some(left), Some(right)) => pair(left.median_us, right.median_us),
         _ => String::new(),
     };
     format!(
-        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {:>7}    {}  {}{}{replays}  {algo:>9}",
-        -1,
+        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {root:>7}    {}  {}{}{replays}  {algo:>9}",
         measured(out_of_place),
         measured(in_place),
         pair(out_of_place.p99_us, in_place.p99_us)
@@ -287,16 +288,18 @@ fn beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
+    use super::super::collective::What;
     use super::*;
 
     fn row(bytes: u64, in_place: bool, wrong: Option<u64>) -> Row {
         let timing = Timing { median_us: 12.345, p99_us: 20.0, min_us: 10.0, ze_calls_per_op: 3.0 };
-        let (algbw_gbps, busbw_gbps) = bandwidths(bytes, 4, &timing);
+        let (algbw_gbps, busbw_gbps) = bandwidths(bytes, 1.5, &timing);
         Row {
             bytes,
             count: bytes / 2,
             dtype: "bfloat16",
             op: "sum",
+            root: -1,
             in_place,
             algo: "ring".into(),
             order: "ring".into(),
@@ -332,9 +335,9 @@ mod tests {
     #[test]
     fn bandwidths_as_in_nccl_tests() {
         let timing = Timing { median_us: 1000.0, p99_us: 0.0, min_us: 0.0, ze_calls_per_op: 0.0 };
-        assert_eq!(bandwidths(1_000_000, 4, &timing), (1.0, 1.5));
-        assert_eq!(bandwidths(1_000_000, 1, &timing), (1.0, 0.0));
-        assert_eq!(bandwidths(0, 2, &Timing { median_us: 0.0, ..timing }), (0.0, 0.0));
+        assert_eq!(bandwidths(1_000_000, What::AllReduce.bus_factor(4), &timing), (1.0, 1.5));
+        assert_eq!(bandwidths(1_000_000, What::AllReduce.bus_factor(1), &timing), (1.0, 0.0));
+        assert_eq!(bandwidths(0, 1.0, &Timing { median_us: 0.0, ..timing }), (0.0, 0.0));
     }
 
     #[test]
