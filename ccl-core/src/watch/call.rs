@@ -19,6 +19,12 @@ pub(super) fn is_private(shape: &Shape) -> bool {
     code(shape) >= Collective::Send { to: 0 }.code()
 }
 
+/// The one other rank that it concerns, if it is just one.
+pub(super) fn other_side(shape: &Shape) -> Option<usize> {
+    let concerns_one = [Collective::Send { to: 0 }, Collective::Receive { from: 0 }].map(Collective::code);
+    concerns_one.contains(&code(shape)).then_some((shape.kind >> ROOT_SHIFT & 0xF) as usize)
+}
+
 /// "1024 bfloat16 sum", "1024 bfloat16 root=2".
 pub(super) fn arguments(shape: &Shape) -> String {
     let root = shape.kind >> ROOT_SHIFT & 0xF;

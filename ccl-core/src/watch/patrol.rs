@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use super::call::is_private;
+use super::call::{is_private, other_side};
 use super::packet::{PACKET_BYTES, Packet};
 use super::verdict::{Standing, blame, odd, private};
 use super::{DeviceFault, Shared};
@@ -332,9 +332,12 @@ impl Patrol {
         }
         let progress = self.shared.alarm.progress();
         let name = progress.describe(doubt.number);
-        let standings: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.standing())).collect();
+        let mut standings: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.standing())).collect();
         let verdict = match progress.shape {
-            Some((call, shape)) if call == doubt.number && is_private(&shape) => private(&standings),
+            Some((call, shape)) if call == doubt.number && is_private(&shape) => {
+                standings.retain(|(rank, _)| other_side(&shape).is_none_or(|other| other == *rank));
+                private(&standings)
+            }
             _ => blame(doubt.number, &name, &standings),
         };
         let label = &self.shared.label;
