@@ -63,7 +63,7 @@ pub(crate) unsafe fn call_entry(
     };
     handle.ledger.begin(name);
     contained(|| body(handle)).unwrap_or_else(|error| {
-        handle.await_end();
+        handle.await_end(name);
         hear(name, &handle.ledger.who_and_where(), &error);
         handle.ledger.refused(name, &error);
         error.abi_code()

@@ -7,6 +7,7 @@ use crate::handle::OnecclComm;
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 
 /// A stream, to C.
 pub struct CclxStream(pub(crate) Stream);
@@ -90,6 +91,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         let Reduction::Known(op) = live.operations.lock().get(op)? else {
             return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
         };
+        handle.ledger.on_streams.store(true, Ordering::Relaxed);
         let request = live.comm.request(count as u64, dtype, op);
         let signal = (!signal.is_null()).then_some(signal.cast());
         // SAFETY: as above.

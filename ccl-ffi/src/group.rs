@@ -84,18 +84,20 @@ fn make(calls: Vec<Queued>) -> std::result::Result<(), (&'static OnecclComm, Err
         let mut begun = Vec::with_capacity(now.len());
         let mut outcome = Ok(());
         for Due { handle, live, step, .. } in now {
+            let running = handle.ledger.run();
             // SAFETY: the callers of the queued calls keep their buffers until their group's end.
             match unsafe { live.begin(step) } {
-                Ok(step) => begun.push((*handle, step)),
+                Ok(step) => begun.push((*handle, step, running)),
                 Err(error) => {
                     outcome = Err((*handle, error));
                     break;
                 }
             }
         }
-        for (handle, step) in begun {
+        for (handle, step, running) in begun {
             // SAFETY: as above.
             let ended = unsafe { step.finish() };
+            drop(running);
             outcome = outcome.and(ended.map_err(|error| (handle, error)));
         }
         outcome?;
@@ -223,7 +225,7 @@ pub extern "C" fn onecclGroupEnd() -> Code {
         }
         made?;
         make(group.calls).map(|()| SUCCESS).map_err(|(handle, error)| {
-            handle.await_end();
+            handle.await_end("onecclGroupEnd");
             let who = handle.ledger.who_and_where();
             hear("onecclGroupEnd", &who, &error);
             handle.ledger.refused("onecclGroupEnd", &error);

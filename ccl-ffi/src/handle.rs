@@ -13,7 +13,6 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What `onecclComm_t` points to.
 #[repr(C)]
@@ -123,12 +122,10 @@ impl OnecclComm {
         Ok(matches!(&*self.state.read(), State::Forming))
     }
 
-    /// Does not return where the communicator has failed and the process is about to end for it.
-    pub(crate) fn await_end(&self) {
-        // More than whoever ends it needs on any machine.
-        const LONG_ENOUGH: Duration = Duration::from_secs(30);
-        if self.ledger.ends_with_failure() && self.known().is_ok_and(|live| live.comm.fault().is_some()) {
-            std::thread::sleep(LONG_ENOUGH);
+    /// A call failed: does not return where the communicator itself has failed and the process ends for it.
+    pub(crate) fn await_end(&self, name: &str) {
+        if let Some(error) = self.known().ok().and_then(|live| live.comm.fault()) {
+            self.ledger.met_failure(name, &error);
         }
     }
 

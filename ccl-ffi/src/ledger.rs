@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Outlives its communicator: texts that were given out stay.
 pub(crate) struct Ledger {
@@ -17,6 +18,12 @@ pub(crate) struct Ledger {
     first: OnceLock<(Code, CString)>,
     /// This rank gives up on purpose: no failure.
     pub(crate) aborting: AtomicBool,
+    /// Calls that are being made.
+    running: AtomicU32,
+    /// Whether calls were appended to streams, of which nobody counts what still runs.
+    pub(crate) on_streams: AtomicBool,
+    /// The communicator failed while no call was running: the next one ends the process.
+    deferred: AtomicBool,
     on_error: Option<OnError>,
     /// Whether the log is not what a person at a terminal sees.
     logs_elsewhere: bool,
@@ -36,6 +43,9 @@ impl Ledger {
             latest: Mutex::new("no call"),
             first: OnceLock::new(),
             aborting: AtomicBool::new(false),
+            running: AtomicU32::new(0),
+            on_streams: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             on_error: config.on_error,
             logs_elsewhere: config.log_file.is_some(),
         }
@@ -64,6 +74,12 @@ impl Ledger {
         format!("call #{}, {}", self.calls.load(Ordering::Relaxed), self.who())
     }
 
+    /// A call is being made, as long as this is kept.
+    pub(crate) fn run(&self) -> Running<'_> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Running(self)
+    }
+
     /// The first failure, which stays.
     pub(crate) fn first(&self) -> Option<&(Code, CString)> {
         self.first.get()
@@ -83,7 +99,8 @@ impl Ledger {
         }
     }
 
-    /// A call failed, or a peer is gone: the communicator is of no use any more.
+    /// The communicator is of no use any more: a call failed, or a rank is gone. While no call runs that is no reason to end
+    /// the process: programs that are at their end leave one after the other, without a word to this library.
     pub(crate) fn failed(&self, error: &Error) {
         let line = format!("{}: {}: {error}", *self.latest.lock(), self.who_and_where());
         self.keep(error, &line);
@@ -91,8 +108,17 @@ impl Ledger {
             tracing::info!("{line}");
             return;
         }
-        // Whatever a caller that ignores codes would compute from here on would rest on a wrong result.
+        let on_streams = match error {
+            Error::PeerLost { during, .. } => !during.is_empty(),
+            _ => self.on_streams.load(Ordering::Relaxed),
+        };
         let ends = self.ends_with_failure();
+        if ends && !on_streams && self.running.load(Ordering::SeqCst) == 0 {
+            tracing::info!("{line}");
+            self.deferred.store(true, Ordering::SeqCst);
+            return;
+        }
+        // Whatever a caller that ignores codes would compute from here on would rest on a wrong result.
         if self.logs_elsewhere || !ends {
             tracing::error!("{line}");
         }
@@ -102,8 +128,34 @@ impl Ledger {
     }
 
     /// Whether a failure ends the process.
-    pub(crate) fn ends_with_failure(&self) -> bool {
+    fn ends_with_failure(&self) -> bool {
         self.on_error != Some(OnError::Log) && !self.aborting.load(Ordering::Relaxed)
+    }
+
+    /// A call met the communicator's failure: does not return where that ends the process, or has begun to.
+    pub(crate) fn met_failure(&self, name: &str, error: &Error) {
+        // More than the watch needs on any machine.
+        const LONG_ENOUGH: Duration = Duration::from_secs(30);
+        let since = Instant::now();
+        while self.ends_with_failure() && since.elapsed() < LONG_ENOUGH {
+            if self.deferred.load(Ordering::SeqCst) {
+                let line = format!("{name}: {}: {error}", self.who_and_where());
+                if self.logs_elsewhere {
+                    tracing::error!("{line}");
+                }
+                end_process(&line);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// See [`Ledger::run`].
+pub(crate) struct Running<'a>(&'a Ledger);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -113,6 +113,7 @@ fn what_is_exported_and_needed() {
     for name in ["sycl", "ze_loader", "python", "stdc++"] {
         assert!(!headers.lines().any(|line| line.contains("NEEDED") && line.contains(name)), "{headers}");
     }
+    assert!(headers.lines().any(|line| line.contains("FLAGS_1") && line.contains("NODELETE")), "{headers}");
     // One destructor, the C runtime's own, which every shared library has.
     let end = headers.lines().find(|line| line.contains("FINI_ARRAYSZ")).unwrap();
     assert!(end.contains("8 (bytes)"), "{end}");

@@ -46,8 +46,16 @@ fn abort_from_another_thread_ends_a_call() {
         let comm = me.joined();
         assert_eq!(reduce(comm, me.rank, 2), 0);
         if me.rank == 1 {
-            // Hears of the abort while it does something else. Its callers look at no code: the process ends.
-            std::thread::sleep(Duration::from_secs(30));
+            // Hears of the abort while it does something else.
+            let until = Instant::now() + Duration::from_secs(30);
+            while state(comm) == 0 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            me.say("still here");
+            // Its callers look at no code: the process ends.
+            reduce(comm, 1, 2);
+            me.say("went on");
             return;
         }
         let handle = comm as usize;
@@ -69,8 +77,51 @@ fn abort_from_another_thread_ends_a_call() {
         let ended = running.wait();
         assert!(ended[0].status.success(), "{}", ended[0].output);
         assert_eq!(ended[1].status.signal(), Some(Signal::SIGABRT as i32), "{}", ended[1].output);
-        assert!(ended[1].output.contains("onecclCommAbort was called"), "{}", ended[1].output);
+        let told = &ended[1].output;
+        assert!(told.contains("onecclCommAbort was called") && told.contains("onecclAllReduce: call #2, "), "{told}");
+        assert!(told.contains("[1] still here\n") && !told.contains("went on"), "{told}");
     });
+}
+
+/// As torch ends: nobody destroys a communicator, and ranks leave one after the other.
+#[test]
+fn ranks_leave_without_a_word() {
+    for (leaves, calls_again) in [("exit", false), ("_exit", false), ("_exit", true)] {
+        let group = Group::new("ranks_leave_without_a_word", 2).env("CCLX_DEVICE", "soft");
+        let body = |me: ccl_tests::Rank| {
+            let comm = me.joined();
+            assert_eq!(reduce(comm, me.rank, 2), 0);
+            if me.rank == 1 {
+                match std::env::var("LEAVES").unwrap().as_str() {
+                    "exit" => std::process::exit(0),
+                    // SAFETY: ends the process.
+                    _ => unsafe { libc::_exit(0) },
+                }
+            }
+            let until = Instant::now() + Duration::from_secs(30);
+            while state(comm) == 0 {
+                assert!(Instant::now() < until, "the other rank's end is not noticed");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            if std::env::var("AGAIN").unwrap() == "true" {
+                reduce(comm, 0, 2);
+                me.say("went on");
+            }
+        };
+        let group = group.env("LEAVES", leaves).env("AGAIN", calls_again).limit(Duration::from_secs(60));
+        group.run_with(body, |running| {
+            let ended = running.wait();
+            let output = &ended[0].output;
+            assert!(ended[1].status.success(), "{}", ended[1].output);
+            if calls_again {
+                assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{output}");
+                assert!(output.contains("rank 1 is gone") && !output.contains("went on"), "{output}");
+            } else {
+                assert!(ended[0].status.success(), "{leaves}: {output}");
+            }
+        });
+    }
 }
 
 #[test]
