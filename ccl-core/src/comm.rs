@@ -248,6 +248,12 @@ impl<D: Device> Communicator<D> {
         self.shared.watch.fail(Error::Aborted(why.into()));
     }
 
+    /// Tells the other ranks that this process is about to end, so that its end is not taken for a death. For programs that
+    /// end without dropping their communicators.
+    pub fn leave(&self) {
+        self.shared.watch.leave();
+    }
+
     /// The plan of a call, if it is one: refuses what [`Self::all_reduce`] refuses before it looks at the stream.
     pub fn check(&self, request: &Request, io: Io) -> Result<Plan> {
         self.check_call(request, io)?;

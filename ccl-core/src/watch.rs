@@ -194,6 +194,13 @@ impl Watch {
         drop(self);
     }
 
+    /// Says goodbye and goes on: the process is about to end.
+    pub fn leave(&self) {
+        if !self.status.forked() {
+            self.status.shared.goodbye();
+        }
+    }
+
     /// NEGATIVE CONTROL, for tests only: stops without a goodbye.
     #[doc(hidden)]
     pub fn close_without_goodbye(mut self) {

@@ -1,6 +1,7 @@
 //! What `onecclComm_t` points to. Handles are never freed: one that is used after its end says so, and a text that it gave
 //! out stays readable. That costs some hundred bytes a communicator.
 
+use crate::farewell;
 use crate::forming::Wish;
 use crate::host::HostPath;
 use crate::ledger::Ledger;
@@ -13,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What `onecclComm_t` points to.
 #[repr(C)]
@@ -63,10 +65,13 @@ impl OnecclComm {
     }
 
     /// The communicator came to be, or not; unless somebody has ended it meanwhile.
-    pub(crate) fn formed(&self, outcome: Result<Live>) -> Result<()> {
+    pub(crate) fn formed(&'static self, outcome: Result<Live>) -> Result<()> {
         let mut state = self.state.write();
         match (&*state, outcome) {
-            (State::Forming, Ok(live)) => *state = State::Live(Arc::new(live)),
+            (State::Forming, Ok(live)) => {
+                *state = State::Live(Arc::new(live));
+                farewell::of(self);
+            }
             (State::Forming, Err(error)) => {
                 *state = State::Failed(error.clone());
                 return Err(error);
@@ -107,6 +112,19 @@ impl OnecclComm {
         match &*self.state.read() {
             State::Live(live) | State::Finalized(live) => Ok(live.clone()),
             other => Err(other.absence()),
+        }
+    }
+
+    /// Says goodbye to the other ranks: the process is about to end, and nothing is to be waited for.
+    pub(crate) fn leave(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        self.ledger.aborting.store(true, Ordering::Relaxed);
+        if let Some(state) = self.state.try_read()
+            && let State::Live(live) | State::Finalized(live) = &*state
+        {
+            live.comm.leave();
         }
     }
 

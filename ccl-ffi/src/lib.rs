@@ -8,6 +8,7 @@ mod boundary;
 mod call;
 mod cclx;
 mod collectives;
+mod farewell;
 mod forming;
 mod group;
 mod handle;

@@ -2,6 +2,7 @@
 
 use crate::abi::{OnecclConfig, OnecclUniqueId};
 use crate::boundary::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
+use crate::farewell;
 use crate::forming::{From, Making, Wish};
 use crate::handle::{OnecclComm, State};
 use crate::settings;
@@ -158,6 +159,7 @@ pub unsafe extern "C" fn onecclCommDestroy(communicator: *mut OnecclComm) -> Cod
     let body = |handle: &'static OnecclComm| match handle.become_state(State::Destroyed)? {
         State::Destroyed => Err(Error::InvalidUsage("the communicator was destroyed before".into())),
         old => {
+            farewell::not_of(handle);
             drop(old);
             Ok(SUCCESS)
         }

@@ -8,6 +8,7 @@ use ccl_core::mhc::{Buffers, Design, Params, Variant};
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Communicator, Completion, Stream};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 
 /// What this library knows of [`CclxMhcParams`].
 const VERSION: u32 = 1;
@@ -229,5 +230,6 @@ unsafe fn call(
     let (given, stream, after) = unsafe { (read(params)?, stream.as_ref(), events(n_wait, wait)?) };
     let stream = stream.ok_or_else(|| null("the stream"))?;
     let signal = (!signal.is_null()).then_some(signal.cast());
+    handle.ledger.on_streams.store(true, Ordering::Relaxed);
     submit(&handle.live()?.comm, &given, &stream.0, CallOptions { after, signal }).map(|_| SUCCESS)
 }

@@ -279,6 +279,12 @@ impl Communicator {
         self.core.fault()
     }
 
+    /// Tells the other ranks that this process is about to end, so that its end is not taken for a death. For programs that
+    /// end without dropping their communicators.
+    pub fn leave(&self) {
+        self.core.leave();
+    }
+
     /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.
     pub fn abort(&self, why: &str) {
         self.core.abort(why);
