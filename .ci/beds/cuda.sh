@@ -7,11 +7,16 @@
 # rest on and prove is in docs/testing.md.
 set -euo pipefail
 
-# Names of test files, and after a colon what is passed to them. Those that plant late stores or count the host's work, or
-# have twins for kernels, are not for a GPU.
-TESTS=(spirv_ring:--ignored spirv_push:--ignored spirv_graph:--ignored spirv_failure:--ignored spirv_mutants:--ignored
-    bits_ops bits_rows bits_sum push_bits registered ring_streams chain_events waits_after waits_buffers
-    graph_algorithms graph_edges graph_replays tags_wrap stress_calls)
+# Names of test files, and what is passed to them. Their ranks are processes, and they kill none: docs/testing.md says why.
+declare -A ARGUMENTS=(
+    # Its plan is for at most eight groups.
+    [spirv_ring]='--ignored --skip grids_of_four_to_eight_groups'
+    [spirv_push]='--ignored'
+    # The control needs a queue that comes late.
+    [spirv_graph]='--ignored --skip without_the_incoming_edge'
+    [spirv_mutants]='--ignored'
+    [stress_calls]='')
+TESTS=(spirv_ring spirv_push spirv_graph spirv_mutants stress_calls)
 
 bundle() { # DIR [PTXAS]
     local repo folder=$1 target
@@ -23,8 +28,8 @@ bundle() { # DIR [PTXAS]
     cp "$target"/release/{ccl,back_to_back} "$folder/bin"
     local test
     for test in "${TESTS[@]}"; do
-        cp "$(cargo test --release -p ccl-tests --test "${test%%:*}" --no-run --message-format=json 2>/dev/null |
-            sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)" "$folder/tests/${test%%:*}"
+        cp "$(cargo test --release -p ccl-tests --test "$test" --no-run --message-format=json 2>/dev/null |
+            sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)" "$folder/tests/$test"
     done
     strip "$folder"/bin/* "$folder"/tests/*
     .ci/kernels/build.sh --mutants "$folder/mutants"
@@ -39,6 +44,7 @@ service() {
     export CUDA_MPS_PIPE_DIRECTORY=$SCRATCH/mps CUDA_MPS_LOG_DIRECTORY=$SCRATCH/mps-log
     mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
     nvidia-cuda-mps-control -d
+    sleep 1
 }
 
 FAILED=()
@@ -82,14 +88,12 @@ run_all() { # DIR
         ((n == 1)) || perf direct "$n" -b 24 -e 3M -f 17 -d bfloat16,float64 --algo direct -R 1
     done
     for test in "${TESTS[@]}"; do
-        local arguments=()
-        [[ $test == *:* ]] && arguments=("${test#*:}")
-        attempt "${test%%:*}" "$folder/tests/${test%%:*}" --test-threads=1 "${arguments[@]}"
+        # shellcheck disable=SC2086
+        attempt "$test" "$folder/tests/$test" --test-threads=1 ${ARGUMENTS[$test]}
     done
     attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10
     timings >"$OUT/timings.jsonl" 2>"$OUT/timings.log" || FAILED+=(timings)
     echo "$PASSED passed, ${#FAILED[@]} failed: ${FAILED[*]}"
-    cp "$SCRATCH"/*.log "$SCRATCH"/mps-log/*.log /dev/null 2>/dev/null || true
     ((${#FAILED[@]} == 0))
 }
 

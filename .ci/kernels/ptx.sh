@@ -33,8 +33,8 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
         <(sed -E 's/^\s+//; s/\s+/ /g' "$folder/$hash.ptx") >&2; then
         die "$family: bits beyond a word's end"
     fi
-    # A fused or an approximate operation would have other bits.
-    if grep -nE '\b(fma|(add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" >&2; then
+    # An operation that may be fused with the next, or an approximate one, would have other bits.
+    if grep -nE '\b((add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" >&2; then
         die "$family: floating-point operations that aren't rounded one by one"
     fi
     if [[ ${PTXAS:-} ]]; then

@@ -48,6 +48,9 @@ INLINE uint2 load_line_8(global const uint2 *line)
     return (uint2)(x, y);
 }
 
+// A line's load isn't split, so that its flag tells whether its data have come.
+#define LINES_LOAD_WHOLE
+
 INLINE uint4 load_line_16(global const uint4 *line)
 {
     uint x, y, z, w;
@@ -95,6 +98,9 @@ INLINE int warp_any(int predicate)
     return !warp_all(!predicate);
 }
 
+#define get_max_sub_group_size() 32u
+#define get_sub_group_id() ((uint)get_local_id(0) / 32u)
+#define get_sub_group_local_id() ((uint)get_local_id(0) % 32u)
 #define sub_group_all warp_all
 #define sub_group_any warp_any
 

@@ -49,6 +49,30 @@ INLINE void come_late(const struct args *a)
 #endif
 }
 
+// Sub-groups that share out work by number: a team's members have the items first, first + step, ...
+struct team {
+    uint first;
+    uint step;
+    // This work-item's place in its team, and the team's size; counted in lines of so many lanes.
+    uint item;
+    uint items;
+};
+
+INLINE struct team team_of(uint most, uint lanes)
+{
+    const uint size = get_max_sub_group_size(), groups = get_local_size(0) / size;
+    const uint teams = groups * size == get_local_size(0) && groups >= most ? most : 1;
+    // Not by %: the compiler would make both of one division, in a way that SPIR-V has no word for.
+    const uint number = get_sub_group_id(), place = number / teams, first = number - place * teams;
+    const uint members = (groups - first + teams - 1) / teams;
+    struct team team;
+    team.first = first;
+    team.step = teams;
+    team.item = (teams == 1 ? get_local_id(0) : place * size + get_sub_group_local_id()) / lanes;
+    team.items = (teams == 1 ? (uint)get_local_size(0) : members * size) / lanes;
+    return team;
+}
+
 // A rank at a distance below n.
 INLINE uint at_distance(uint rank, uint distance, uint n)
 {
