@@ -229,61 +229,80 @@ unsafe fn post_run<T: Lanes>(
     columns: usize,
     values: &mut [f32],
 ) {
-    use std::arch::x86_64::*;
-    let (hc, d, block) = (params.hc(), params.hidden as usize, params.block());
+    let (hc, block) = (params.hc(), params.block());
+    // SAFETY: passed on.
+    unsafe {
+        match hc {
+            2 => post_streams::<T, 2>(params, memory, row, from, columns, values),
+            4 => post_streams::<T, 4>(params, memory, row, from, columns, values),
+            _ => post_streams::<T, 8>(params, memory, row, from, columns, values),
+        }
+    }
+    // The last vector may have written beyond the row: what it read there was zero, but its sum need not be (0 times
+    // infinity).
     let padded = columns.next_multiple_of(block);
     if padded > columns {
         (0..hc).for_each(|i| values[i * RUN + columns..i * RUN + padded].fill(0.0));
     }
-    let streams = row * hc * d + from;
+}
+
+/// The same of `HC` streams, whose values stay in registers; what `values` has beyond the columns is left to the caller.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn post_streams<T: Lanes, const HC: usize>(
+    params: &Params,
+    memory: &Buffers,
+    row: usize,
+    from: usize,
+    columns: usize,
+    values: &mut [f32],
+) {
+    use std::arch::x86_64::*;
+    let d = params.hidden as usize;
+    let streams = row * HC * d + from;
+    debug_assert!(values.len() >= (HC - 1) * RUN + columns.next_multiple_of(8));
+    let values = values.as_mut_ptr();
     // Below, a count of at most 8 elements is accessed, and `values` has whole vectors, since RUN is a multiple of 8.
     // SAFETY: an offset inside the shapes that the caller vouches for.
     let residual = unsafe { memory.residual.cast::<T>().add(streams) };
-    let has_post = params.variant.has_post();
-    // Of each output: those of the streams, then that of x.
-    let mut factors = [[0.0f32; 9]; 8];
-    if has_post {
-        for (o, factors) in factors[..hc].iter_mut().enumerate() {
+    if !params.variant.has_post() {
+        for (c, i) in (0..columns).step_by(8).flat_map(|c| (0..HC).map(move |i| (c, i))) {
             // SAFETY: inside the shapes that the caller vouches for.
             unsafe {
-                factors[8] = *memory.post.add(row * hc + o);
-                for (i, factor) in factors[..hc].iter_mut().enumerate() {
-                    *factor = *memory.comb.add((row * hc + i) * hc + o);
-                }
-            }
+                _mm256_storeu_ps(values.add(i * RUN + c), T::load(residual.add(i * d + c), (columns - c).min(8)))
+            };
         }
+        return;
     }
-    for c in (0..columns).step_by(8) {
-        let count = (columns - c).min(8);
-        let mut old = [_mm256_setzero_ps(); 8];
-        for (i, old) in old[..hc].iter_mut().enumerate() {
-            // SAFETY: inside the shapes that the caller vouches for.
-            *old = unsafe { T::load(residual.add(i * d + c), count) };
-        }
-        if !has_post {
-            for (i, old) in old[..hc].iter().enumerate() {
-                // SAFETY: inside the shapes that the caller vouches for.
-                unsafe { _mm256_storeu_ps(values.as_mut_ptr().add(i * RUN + c), *old) };
-            }
-            continue;
-        }
+    // Of each output: those of the streams, and that of x.
+    let (mut of_streams, mut of_x) = ([[0.0f32; HC]; HC], [0.0f32; HC]);
+    for o in 0..HC {
         // SAFETY: inside the shapes that the caller vouches for.
-        let x = unsafe { T::load(memory.x.cast::<T>().add(row * d + from + c), count) };
-        for (o, factors) in factors[..hc].iter().enumerate() {
-            let mut sum = _mm256_mul_ps(_mm256_set1_ps(factors[8]), x);
-            for (factor, old) in factors[..hc].iter().zip(&old[..hc]) {
-                sum = _mm256_fmadd_ps(_mm256_set1_ps(*factor), *old, sum);
-            }
-            // SAFETY: inside the shapes that the caller vouches for.
-            unsafe {
-                let rounded = T::store(memory.residual_out.cast::<T>().add(streams + o * d + c), sum, count);
-                _mm256_storeu_ps(values.as_mut_ptr().add(o * RUN + c), rounded);
-            }
+        unsafe {
+            of_x[o] = *memory.post.add(row * HC + o);
+            of_streams[o] = std::array::from_fn(|i| *memory.comb.add((row * HC + i) * HC + o));
         }
     }
-    if !columns.is_multiple_of(8) {
-        // The last vector wrote beyond the row: what it read there was zero, but its sum need not be (0 times infinity).
-        (0..hc).for_each(|i| values[i * RUN + columns..i * RUN + padded].fill(0.0));
+    // SAFETY: as above.
+    let (x, out) = unsafe { (memory.x.cast::<T>().add(row * d + from), memory.residual_out.cast::<T>().add(streams)) };
+    let columns_at = |c: usize, count: usize| {
+        // SAFETY: inside the shapes that the caller vouches for.
+        unsafe {
+            let old: [__m256; HC] = std::array::from_fn(|i| T::load(residual.add(i * d + c), count));
+            let x = T::load(x.add(c), count);
+            for o in 0..HC {
+                let mut sum = _mm256_mul_ps(_mm256_set1_ps(of_x[o]), x);
+                for (factor, old) in of_streams[o].iter().zip(&old) {
+                    sum = _mm256_fmadd_ps(_mm256_set1_ps(*factor), *old, sum);
+                }
+                _mm256_storeu_ps(values.add(o * RUN + c), T::store(out.add(o * d + c), sum, count));
+            }
+        }
+    };
+    let whole = columns / 8 * 8;
+    (0..whole).step_by(8).for_each(|c| columns_at(c, 8));
+    if whole < columns {
+        columns_at(whole, columns - whole);
     }
 }
 
@@ -301,13 +320,14 @@ unsafe fn sum_run(
 ) {
     let (hc, d, mixes, block) = (params.hc(), params.hidden as usize, params.mixes(), params.block());
     let Scratch { values, partial } = scratch;
+    // Of the row's last block, which may be short: beyond the columns always zero.
+    let mut tail = [0.0f32; 8 * 128];
     for j in 0..mixes {
         for b in (0..columns).step_by(block) {
             let owner = block_owner(n, (from + b) / block);
             // SAFETY: inside `weights`.
             let mut row_of_weights = unsafe { weights.add(j * hc * d + from + b) };
             let mut stride = d;
-            let mut tail = [0.0f32; 8 * 128];
             if b + block > columns {
                 // Beyond the row is the next stream's.
                 for i in 0..hc {

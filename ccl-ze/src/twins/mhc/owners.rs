@@ -506,13 +506,14 @@ unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
     }
 }
 
-/// Asks for `elements` from `from` on, which will be needed soon.
+/// Asks for `elements` from `from` on, which will be needed soon, as far as the second cache: of every n-th block a part of the
+/// first cache's sets would have to hold all.
 #[cfg(target_arch = "x86_64")]
 fn fetch<E>(from: *const E, elements: usize) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
     for line in (0..elements * size_of::<E>()).step_by(64) {
         // SAFETY: a hint, which accesses nothing; every processor of this kind has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
