@@ -119,6 +119,7 @@ fn futex_wake(word: &AtomicU32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccl_core::protocol::channel::ChannelState;
     use ccl_core::protocol::{MAX_WIRES, TAG_LIMIT};
 
     /// Waits for a flag that never comes, with this device limit, while `meanwhile` runs with the host block's abort
