@@ -142,6 +142,54 @@ impl Bed {
         }
     }
 
+    /// Makes the call by each of `designs` and compares the first with the reference, the others with the first: all that
+    /// the memory holds, in every row. Says what differs; else returns a sum of what the memory held in the end, which is
+    /// alike on all ranks if the reduced x goes to x's place.
+    pub fn designs_differ(&mut self, case: &Case, seed: u64, designs: &[Design]) -> Result<u64, String> {
+        match case.params.dtype {
+            DataType::Bfloat16 => self.designs_of::<bf16>(case, seed, designs),
+            DataType::Float16 => self.designs_of::<f16>(case, seed, designs),
+            _ => self.designs_of::<f32>(case, seed, designs),
+        }
+    }
+
+    fn designs_of<T: Element + bytemuck::Pod>(
+        &mut self,
+        case: &Case,
+        seed: u64,
+        designs: &[Design],
+    ) -> Result<u64, String> {
+        let data = Data::<T>::new(case, seed, self.comm.rank());
+        let places = self.lay_out(case, &data);
+        let buffers = self.buffers(case, &places);
+        let (mut first, mut differs) = (None::<Vec<u8>>, None);
+        for &design in designs {
+            self.arena.write(&self.stream, &self.image).expect("inputs");
+            // SAFETY: the arena holds the tensors and lives until the wait.
+            let call = unsafe { self.call(case, &buffers, design, &self.stream, CallOptions::default()) };
+            call.expect("a call").wait().expect("a result");
+            let mut got = vec![0; self.image.len()];
+            self.arena.read(&self.stream, &mut got).expect("outputs");
+            let found = match &first {
+                None => self.compare(case, &data, &places, seed, self.image.clone()),
+                Some(first) => got
+                    .iter()
+                    .zip(first)
+                    .position(|(got, first)| got != first)
+                    .map(|at| format!("byte {at} is {:#x}, not {:#x}; {case:?}; {places:?}", got[at], first[at])),
+            };
+            // The others go on, and so must this rank.
+            differs = differs.or(found.map(|text| format!("{design}: {text}")));
+            first.get_or_insert(got);
+        }
+        if let Some(text) = differs {
+            return Err(text);
+        }
+        let end = first.unwrap_or_default();
+        let words = end.chunks_exact(8).map(|word| u64::from_le_bytes(std::array::from_fn(|i| word[i])));
+        Ok(words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)))
+    }
+
     /// Records the call and executes it for each of `seeds`, with its data in the inputs' place. Says what differs.
     pub fn recorded_differs(&mut self, case: &Case, seeds: &[u64], design: Design, way: Way) -> Option<String> {
         assert_eq!(case.params.dtype, DataType::Bfloat16, "the type of recorded calls here");
