@@ -362,6 +362,10 @@ impl Owners<'_> {
         let message = &mut scratch.words[0];
         message.clear();
         message.extend((0..rows).flat_map(|row| &scratch.own[row * SUMS..][..width]).map(|sum| sum.to_bits()));
+        if self.rank == 1 && hooks::on(self.call.hooks, hooks::STALE_SUMS) {
+            // Long enough for the others to come to where they would wait.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
         for peer in self.others() {
             // SAFETY: by the plan.
             unsafe { self.put(Region::Result, tag, self.plan.reduce.wires, peer, message) };
