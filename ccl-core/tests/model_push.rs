@@ -263,6 +263,18 @@ fn a_bulk_flag_without_release_overtakes_its_data() {
 }
 
 #[test]
+fn ranks_of_a_bulk_slot_store_by_turns() {
+    let stays = Rules { turns: false, ..Rules::default() };
+    for calls in [vec![bulk(100, 1), bulk(100, 1)], vec![bulk(8192 + 100, 1)]] {
+        for n in 2..=3 {
+            let scenario = Scenario::new(small(n), &[0], &calls);
+            needs(&scenario, stays, LOST);
+            is_ordered_only_by(&scenario, stays);
+        }
+    }
+}
+
+#[test]
 fn results_need_slots_of_their_own() {
     let shared = Rules { results_apart: false, ..Rules::default() };
     let scenario = Scenario::new(small(2), &[0], &[mesh(512)]);

@@ -39,6 +39,8 @@ pub const SAVE_INPUT_LATE: u32 = 1 << 20;
 pub const ONE_GENERATION: u32 = 65536;
 /// In mHC by owners, the others' sums are taken without a wait: those of whichever call was there before.
 pub const STALE_SUMS: u32 = 1 << 24;
+/// Data in bulk of a one-shot always lie with the receiver, where the sender has not read the last ones.
+pub const BULK_STAYS: u32 = 1 << 22;
 /// A communicator that goes does not wait for replays of its calls.
 pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 /// The sender of a channel doesn't wait until there is room.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::geometry::Geometry;
 use super::ring::Segment;
 use super::{Agreed, Request, describe_call, plural};
-use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, Layout, LineForm, MAX_WIRES, Region, generation, owner};
+use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, BulkUse, Layout, LineForm, MAX_WIRES, Region, generation, owner};
 use crate::{DataType, Error, Order, ReduceOp, Result};
 
 /// How a push algorithm shares the work. The discriminants are the kernels' argument `mode`.
@@ -166,6 +166,15 @@ impl Windows {
         let i = (owner as u64).min(self.owners - 1) * self.wires + u64::from(wire);
         at(i)..at(i + 1)
     }
+}
+
+/// Where data in bulk lie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BulkPlace {
+    /// The rank in whose staging memory.
+    pub holder: usize,
+    /// Bytes from its beginning.
+    pub offset: usize,
 }
 
 /// A push all-reduce of one message.
@@ -377,10 +386,19 @@ impl PushPlan {
         self.layout.push_slot(region, generation(tag), sender) + line * self.layout.form.granule()
     }
 
-    /// Byte offset, in the receiver's staging memory, of the data that `sender` stores on `wire` in the round with this
-    /// tag. The flag is at [`Layout::bulk_flag`].
-    pub const fn bulk_offset(&self, region: Region, tag: u32, sender: usize, wire: u32) -> usize {
-        self.layout.bulk_slot(region, generation(tag), sender) + wire as usize * self.part as usize
+    /// In bulk: where the input that `sender` stores for `receiver` on `wire` lies in the round with this tag. A mesh's
+    /// result comes back in the same place. The flags are in the receiver's memory, at [`Layout::bulk_flag`].
+    ///
+    /// A place is stored to by who has read it last: by turns in a one-shot, to and fro in a mesh. Its lines are then in
+    /// that rank's cache as its own, and the store need not ask for them.
+    pub const fn bulk_place(&self, tag: u32, sender: usize, receiver: usize, wire: u32) -> BulkPlace {
+        let (holder, peer, bulk_use) = match self.mode {
+            Mode::OneShot if generation(tag) == 1 => (sender, receiver, BulkUse::OneShot),
+            Mode::OneShot => (receiver, sender, BulkUse::OneShot),
+            _ => (receiver, sender, BulkUse::Mesh),
+        };
+        let offset = self.layout.bulk_slot(bulk_use, peer) + wire as usize * self.part as usize;
+        BulkPlace { holder, offset }
     }
 }
 
@@ -461,18 +479,27 @@ mod tests {
         ] {
             let plan = push(4, 1_000_000, mode, transport, wires);
             let mut ranges = Vec::new();
-            for tag in 1..=GENERATIONS as u32 {
+            if transport == Transport::Bulk {
+                // Of two tags that follow one another: of a one-shot all slots are used, each by one rank.
+                for (tag, sender, peer) in
+                    (1..=2).flat_map(|t| (0..4).flat_map(move |s| (0..4).map(move |p| (t, s, p))))
+                {
+                    if sender == peer || (mode == Mode::Mesh && tag == 2) {
+                        continue;
+                    }
+                    for wire in 0..wires {
+                        let BulkPlace { holder, offset } = plan.bulk_place(tag, sender, peer, wire);
+                        let back = plan.bulk_place(tag + 1, peer, sender, wire);
+                        assert_eq!((holder, offset) == (back.holder, back.offset), mode == Mode::OneShot);
+                        let memory = (holder + 4 * tag as usize) * plan.layout.bytes();
+                        let slot = offset - wire as usize * plan.part as usize;
+                        ranges.push((memory + offset, plan.part as usize, memory + slot));
+                    }
+                }
+            }
+            for tag in (1..=GENERATIONS as u32).filter(|_| transport != Transport::Bulk) {
                 for region in Region::ALL {
                     for (sender, wire) in (0..4).flat_map(|s| (0..wires).map(move |w| (s, w))) {
-                        if transport == Transport::Bulk {
-                            let at = plan.bulk_offset(region, tag, sender, wire);
-                            ranges.push((
-                                at,
-                                plan.part as usize,
-                                plan.layout.bulk_slot(region, generation(tag), sender),
-                            ));
-                            continue;
-                        }
                         for chunk in 0..segments(mode, 4) as usize {
                             let at = plan.segment_offset(region, tag, sender, wire, chunk);
                             let slot = plan.layout.push_slot(region, generation(tag), sender);

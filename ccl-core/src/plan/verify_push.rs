@@ -334,9 +334,10 @@ impl Machine<'_> {
                 (start, end, layout.push_slot(Region::Input, generation(tag), rank), layout.push_slot_bytes())
             }
             Part::Elements { elements, .. } => {
-                let start = plan.bulk_offset(Region::Input, tag, rank, step.wire);
+                let start = plan.bulk_place(tag, rank, step.peer, step.wire).offset;
                 let end = start + elements as usize * plan.geometry.elem();
-                (start, end, layout.bulk_slot(Region::Input, generation(tag), rank), layout.bulk_bytes as usize)
+                let size = layout.bulk_bytes as usize;
+                (start, end, start - (start - layout.bulk_offset()) % size, size)
             }
         };
         if start < slot || end > slot + size || end > layout.bytes() {

@@ -80,6 +80,8 @@ pub(crate) struct Rules {
     pub(crate) release: bool,
     /// A mesh's results have slots of their own.
     pub(crate) results_apart: bool,
+    /// The two ranks of a bulk slot of one-shots store into it by turns.
+    pub(crate) turns: bool,
     /// A direct call waits for everybody to be ready.
     pub(crate) ready: bool,
     /// A direct call waits for everybody to be done.
@@ -98,6 +100,7 @@ impl Default for Rules {
             flag_last: true,
             release: true,
             results_apart: true,
+            turns: true,
             ready: true,
             done: true,
             clears_all: true,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ccl_core::plan::push::{Mode, Part, Phase, PushPlan, PushStep, Transport};
+use ccl_core::plan::push::{BulkPlace, Mode, Part, Phase, PushPlan, PushStep, Transport};
 use ccl_core::plan::ring::RingPlan;
 use ccl_core::protocol::{self, DirectFlag, FLAG_STRIDE, MAX_WIRES, Region, STAGING_HEAD_BYTES, tag_span};
 
@@ -263,10 +263,13 @@ impl Layer<'_> {
         let (flag_last, release) = (self.scenario.rules.flag_last, self.scenario.rules.release);
         let slot = |layer: &mut Self, region: Region, sender: usize, receiver: usize| {
             let at = layer.region(region);
-            let start = plan.bulk_offset(at, place, sender, step.wire);
+            // A result comes back in the place of the input.
+            let (from, to) = if region == Region::Input { (sender, receiver) } else { (receiver, sender) };
+            let turn = if layer.scenario.rules.turns { place } else { 0 };
+            let BulkPlace { holder, offset: start } = plan.bulk_place(turn, from, to, step.wire);
             let pieces = start / PIECE..(start + elements as usize).div_ceil(PIECE);
             let pieces = if elements == 0 { 0..0 } else { pieces };
-            let cells: Vec<u16> = pieces.map(|piece| layer.cell(Cell::Staging(receiver, piece * PIECE))).collect();
+            let cells: Vec<u16> = pieces.map(|piece| layer.cell(Cell::Staging(holder, piece * PIECE))).collect();
             let flag = plan.layout.bulk_flag(at, protocol::generation(place), sender, step.wire);
             let flag = layer.cell(Cell::Staging(receiver, flag));
             let name = (call, step.round, 3 + region as u8, sender, first as usize, step.wire);

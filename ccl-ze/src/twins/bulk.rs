@@ -2,12 +2,10 @@
 //! memory is a processor's, whose stores become visible in their order.
 
 use super::call::Failure;
-use super::copy::to_peer;
 use super::push::Push;
 use super::wait::GaveUp;
 use crate::hooks;
-use ccl_core::ReduceOp;
-use ccl_core::plan::push::{Mode, Part, Phase};
+use ccl_core::plan::push::{BulkPlace, Mode, Part, Phase};
 use ccl_core::protocol::{MAX_RANKS, Region, generation};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,14 +25,12 @@ pub(super) unsafe fn rounds(push: &Push<'_>) -> Result<(), Failure> {
         for wire in 0..plan.wires {
             for peer in push.others() {
                 let Some(part @ Part::Elements { first, elements }) = part(peer, wire) else { continue };
-                let to = slot(push, peer, Region::Input, tag, push.rank, wire);
+                let to = place(push, tag, push.rank, peer, wire);
                 let (offset, bytes) = (first as usize * push.size, elements as usize * push.size);
                 // SAFETY: the elements lie in the input, and by the plan in this rank's slot at the peer.
                 unsafe {
-                    publish(push, peer, Region::Input, tag, wire, || match push.fold.op {
-                        ReduceOp::PreMulSum(_) => push.fold.reducer.contribute(to, push.send.add(offset), bytes),
-                        _ => to_peer(peer, push.send.add(offset), to, bytes),
-                    });
+                    let data = || push.fold.reducer.contribute(to, push.send.add(offset), bytes);
+                    publish(push, peer, Region::Input, tag, wire, data);
                 }
                 push.trace(round, Phase::Send, wire, peer, part);
             }
@@ -56,7 +52,7 @@ pub(super) unsafe fn rounds(push: &Push<'_>) -> Result<(), Failure> {
                 let Some(part @ Part::Elements { first, elements }) = part(peer, wire) else { continue };
                 wait(push, Region::Result, tag, peer, wire)
                     .map_err(|gave_up| Push::failure(gave_up, Phase::Gather, wire, round, tag))?;
-                let from = slot(push, push.rank, Region::Result, tag, peer, wire);
+                let from = place(push, tag, push.rank, peer, wire);
                 let (offset, bytes) = (first as usize * push.size, elements as usize * push.size);
                 // SAFETY: the peer's result has arrived, and the elements lie in the output.
                 unsafe { std::ptr::copy_nonoverlapping(from, push.recv.add(offset), bytes) };
@@ -74,7 +70,7 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
     sources[push.rank] = push.send.wrapping_add(first as usize * size);
     for peer in push.others() {
         wait(push, Region::Input, tag, peer, wire)?;
-        sources[peer] = slot(push, push.rank, Region::Input, tag, peer, wire).cast_const();
+        sources[peer] = place(push, tag, peer, push.rank, wire).cast_const();
     }
     let to = push.recv.wrapping_add(first as usize * size);
     let raw = 1 << push.rank;
@@ -90,12 +86,12 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
         let offset = done as usize * size;
         let mut here = [std::ptr::null(); MAX_RANKS];
         here[..n].iter_mut().zip(&sources).for_each(|(here, source)| *here = source.wrapping_add(offset));
-        // SAFETY: part of what has arrived, of the output, and of this rank's slot at each peer.
+        // SAFETY: part of what has arrived, of the output, and of the peers' places, which are read just before.
         unsafe {
             push.fold.run(&push.plan.geometry, (first + done, count), &here[..n], raw, to.add(offset));
             for peer in push.others() {
-                let slot = slot(push, peer, Region::Result, tag, push.rank, wire);
-                to_peer(peer, to.add(offset), slot.add(offset), count as usize * size);
+                let back = place(push, tag, peer, push.rank, wire).add(offset);
+                std::ptr::copy_nonoverlapping(to.add(offset), back, count as usize * size);
             }
         }
         done += count;
@@ -106,9 +102,11 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
     Ok(())
 }
 
-/// Where `sender`'s data lie in the staging memory of `receiver`.
-fn slot(push: &Push<'_>, receiver: usize, region: Region, tag: u32, sender: usize, wire: u32) -> *mut u8 {
-    push.peers[receiver].wrapping_add(push.plan.bulk_offset(region, push.slot_tag(tag), sender, wire))
+/// Where `sender`'s input for `receiver` lies, and a mesh's result on its way back.
+fn place(push: &Push<'_>, tag: u32, sender: usize, receiver: usize, wire: u32) -> *mut u8 {
+    let turn = if hooks::on(push.call.hooks, hooks::BULK_STAYS) { 0 } else { push.slot_tag(tag) };
+    let BulkPlace { holder, offset } = push.plan.bulk_place(turn, sender, receiver, wire);
+    push.peers[holder].wrapping_add(offset)
 }
 
 fn flag<'a>(push: &Push<'a>, receiver: usize, region: Region, tag: u32, sender: usize, wire: u32) -> &'a AtomicU32 {
