@@ -102,56 +102,50 @@ impl<const D: usize> Line<D> {
 #[derive(Debug)]
 pub struct BulkSlot<const D: usize> {
     data: UnsafeCell<[u32; D]>,
-    flag: BulkFlag,
 }
 
-// SAFETY: as for `Line`: the flag's release and acquire order the accesses, and the generations keep the next ones off.
+// SAFETY: as for `Line`: a flag's release and acquire order the accesses, and the generations keep the next ones off.
 unsafe impl<const D: usize> Sync for BulkSlot<D> {}
 // SAFETY: a slot owns plain words only.
 unsafe impl<const D: usize> Send for BulkSlot<D> {}
 
 impl<const D: usize> Default for BulkSlot<D> {
     fn default() -> Self {
-        Self { data: UnsafeCell::new([0; D]), flag: BulkFlag::default() }
+        Self { data: UnsafeCell::new([0; D]) }
     }
 }
 
 impl<const D: usize> BulkSlot<D> {
     fn write(&self, data: &[u32; D]) {
-        // SAFETY: the receiver reads only after it has seen the flag that follows, and it has taken what was here two
-        // tags ago (docs/protocol.md, "Why two generations are enough").
+        // SAFETY: the receiver reads only after it has seen the flag that follows, and whoever stores here has itself
+        // taken what was here before (docs/protocol.md, "Why two generations are enough").
         self.data.with_mut(|slot| unsafe { slot.write(*data) });
     }
 
-    /// Writes the data, then the flag.
-    pub fn put(&self, data: &[u32; D], tag: u32) {
+    /// Writes the data, then the receiver's flag.
+    pub fn put(&self, data: &[u32; D], flag: &BulkFlag, tag: u32) {
         self.write(data);
-        self.flag.raise(tag);
+        flag.raise(tag);
     }
 
     /// NEGATIVE CONTROL, for tests only: flag before data.
     #[doc(hidden)]
-    pub fn put_flag_first(&self, data: &[u32; D], tag: u32) {
-        self.flag.raise(tag);
+    pub fn put_flag_first(&self, data: &[u32; D], flag: &BulkFlag, tag: u32) {
+        flag.raise(tag);
         self.write(data);
     }
 
     /// NEGATIVE CONTROL, for tests only: a flag that orders nothing.
     #[doc(hidden)]
-    pub fn put_without_release(&self, data: &[u32; D], tag: u32) {
+    pub fn put_without_release(&self, data: &[u32; D], flag: &BulkFlag, tag: u32) {
         self.write(data);
-        self.flag.0.store(tag, Ordering::Relaxed);
+        flag.0.store(tag, Ordering::Relaxed);
     }
 
-    /// The flag as it is now; if it is the tag that is waited for, the data of that message may be read.
-    pub fn flag(&self) -> u32 {
-        self.flag.seen()
-    }
-
-    /// Reads the data of a slot whose flag was seen.
+    /// Reads the data of a slot after its message's flag was seen.
     pub fn take(&self) -> [u32; D] {
-        // SAFETY: the flag's acquire load ordered this read after the sender's writes, and the sender writes here again
-        // only after this receiver has taken what it reads now.
+        // SAFETY: the flag's acquire load ordered this read after the sender's writes, and the next to write here is
+        // this receiver.
         self.data.with(|slot| unsafe { slot.read() })
     }
 }

@@ -1,4 +1,5 @@
-//! Bulk slots of `ccl_core::slot` under every order of memory that the language allows: one-shots of two ranks, run by
+//! Bulk slots of `ccl_core::slot` under every order of memory that the language allows: one-shots of two ranks, which
+//! store by turns into two slots, run by
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ccl-core --release --test loom_bulk`
 #![cfg(loom)]
@@ -8,7 +9,7 @@ use std::array::from_fn;
 use std::sync::Arc;
 
 use ccl_core::protocol::{GENERATIONS, TAG_LIMIT, generation, tag, tag_span};
-use ccl_core::slot::BulkSlot;
+use ccl_core::slot::{BulkFlag, BulkSlot};
 use loom::thread;
 
 const N: usize = 2;
@@ -21,10 +22,15 @@ enum Broken {
     FlagFirst,
     NoRelease,
     OneGeneration,
+    NoTurns,
 }
 
-/// What the other rank stores into: a slot of each generation.
-type Staging = [BulkSlot<WORDS>; GENERATIONS];
+/// A rank's staging memory: the slot that it shares with the other one, and its flags, one of each generation.
+#[derive(Default)]
+struct Staging {
+    slot: BulkSlot<WORDS>,
+    flags: [BulkFlag; GENERATIONS],
+}
 
 /// A rank's own words: other ones in each call, round and rank.
 fn input(call: usize, round: u32, rank: usize) -> [u32; WORDS] {
@@ -34,23 +40,25 @@ fn input(call: usize, round: u32, rank: usize) -> [u32; WORDS] {
 /// All calls of one rank.
 fn rank(rank: usize, all: &[Staging; N], rounds: &[u32], broken: Broken) {
     let other = (rank + 1) % N;
-    let slot = |tag: u32| if broken == Broken::OneGeneration { 0 } else { generation(tag) };
+    let which = |tag: u32| if broken == Broken::OneGeneration { 0 } else { generation(tag) };
     let mut base = 0;
     for (call, &rounds) in rounds.iter().enumerate() {
         let span = tag_span(base, rounds, TAG_LIMIT);
         for round in 0..rounds {
             let tag = tag(span.base, round);
-            let (theirs, own) = (&all[other][slot(tag)], &all[rank][slot(tag)]);
+            let turn = if broken == Broken::NoTurns { 0 } else { which(tag) };
+            let (to, from) = if turn == 0 { (other, rank) } else { (rank, other) };
+            let (theirs, flag) = (&all[to].slot, &all[other].flags[which(tag)]);
             let data = input(call, round, rank);
             match broken {
-                Broken::FlagFirst => theirs.put_flag_first(&data, tag),
-                Broken::NoRelease => theirs.put_without_release(&data, tag),
-                Broken::Nothing | Broken::OneGeneration => theirs.put(&data, tag),
+                Broken::FlagFirst => theirs.put_flag_first(&data, flag, tag),
+                Broken::NoRelease => theirs.put_without_release(&data, flag, tag),
+                Broken::Nothing | Broken::OneGeneration | Broken::NoTurns => theirs.put(&data, flag, tag),
             }
-            while own.flag() != tag {
+            while all[rank].flags[which(tag)].seen() != tag {
                 thread::yield_now();
             }
-            assert_eq!(own.take(), input(call, round, other), "not the message of this round");
+            assert_eq!(all[from].slot.take(), input(call, round, other), "not the message of this round");
         }
         base = span.next;
     }
@@ -61,7 +69,7 @@ fn run(rounds: &'static [u32], preemptions: Option<usize>, broken: Broken) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(move || {
-        let all: Arc<[Staging; N]> = Arc::new(from_fn(|_| from_fn(|_| BulkSlot::default())));
+        let all: Arc<[Staging; N]> = Arc::new(from_fn(|_| Staging::default()));
         let theirs = Arc::clone(&all);
         let other = thread::spawn(move || rank(1, &theirs, rounds, broken));
         rank(0, &all, rounds, broken);
@@ -90,6 +98,12 @@ fn flag_first_is_found() {
 #[should_panic(expected = "Concurrent read and write accesses")]
 fn a_flag_without_release_is_found() {
     run(&[1], Some(3), Broken::NoRelease);
+}
+
+#[test]
+#[should_panic(expected = "Concurrent read and write accesses")]
+fn a_slot_without_turns_is_found() {
+    run(&[1, 1], Some(3), Broken::NoTurns);
 }
 
 #[test]

@@ -219,6 +219,7 @@ pub fn chosen(config: &Config) -> Result<Chosen> {
 pub fn twins() -> Option<&'static str> {
     #[cfg(feature = "soft")]
     return Some(match crate::twins::Simd::detect() {
+        crate::twins::Simd::Avx512 => "AVX-512",
         crate::twins::Simd::Avx2 => "AVX2 and F16C",
         crate::twins::Simd::Portable => "portable",
     });

@@ -234,6 +234,22 @@ fn one_slot_fewer_is_noticed() {
     });
 }
 
+/// NEGATIVE CONTROL: one-shots in bulk whose ranks don't store by turns into the place that they have read.
+#[test]
+fn bulk_data_that_stay_in_place_are_noticed() {
+    process("bulk_data_that_stay_in_place_are_noticed").run(|_| {
+        for n in [2, 3] {
+            let timeout = Duration::from_millis(2000);
+            let config = Config { timeout, ..by(Algorithm::OneShot, TransportChoice::Bulk) };
+            let clean = mutated(n, &config, 0, 200, 20_000);
+            assert!(!is_noticed(&clean), "{clean:?}");
+            // It takes a rank that is ahead of another.
+            let noticed = (0..10).any(|_| is_noticed(&mutated(n, &config, hooks::BULK_STAYS, 200, 20_000)));
+            assert!(noticed, "n {n}");
+        }
+    });
+}
+
 /// NEGATIVE CONTROL: push slots of one generation.
 #[test]
 fn one_generation_is_noticed() {

@@ -2,7 +2,9 @@
 //! memory is a processor's, whose stores become visible in their order.
 
 use super::call::Failure;
+use super::copy;
 use super::push::Push;
+use super::reduce::Target;
 use super::wait::GaveUp;
 use crate::hooks;
 use ccl_core::plan::push::{BulkPlace, Mode, Part, Phase};
@@ -55,7 +57,7 @@ pub(super) unsafe fn rounds(push: &Push<'_>) -> Result<(), Failure> {
                 let from = place(push, tag, push.rank, peer, wire);
                 let (offset, bytes) = (first as usize * push.size, elements as usize * push.size);
                 // SAFETY: the peer's result has arrived, and the elements lie in the output.
-                unsafe { std::ptr::copy_nonoverlapping(from, push.recv.add(offset), bytes) };
+                unsafe { copy::to_own(from, push.recv.add(offset), bytes, push.past_caches()) };
                 push.trace(round, Phase::Gather, wire, peer, part);
             }
         }
@@ -72,11 +74,19 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
         wait(push, Region::Input, tag, peer, wire)?;
         sources[peer] = place(push, tag, peer, push.rank, wire).cast_const();
     }
-    let to = push.recv.wrapping_add(first as usize * size);
+    let to = Target { out_past: push.past_caches(), ..Target::only(push.recv.wrapping_add(first as usize * size)) };
     let raw = 1 << push.rank;
     if push.plan.mode == Mode::OneShot {
         // SAFETY: all sources have arrived, and the elements lie in the output.
         unsafe { push.fold.run(&push.plan.geometry, (first, elements), &sources[..n], raw, to) };
+        return Ok(());
+    }
+    if n == 2 {
+        let peer = 1 - push.rank;
+        let to = Target { also: place(push, tag, peer, push.rank, wire), ..to };
+        // SAFETY: both sources have arrived; the elements lie in the output, and the result goes where the peer's input is.
+        unsafe { push.fold.run(&push.plan.geometry, (first, elements), &sources[..n], raw, to) };
+        publish(push, peer, Region::Result, tag, wire, || ());
         return Ok(());
     }
     let piece = (PIECE_BYTES / size) as u64;
@@ -88,10 +98,11 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
         here[..n].iter_mut().zip(&sources).for_each(|(here, source)| *here = source.wrapping_add(offset));
         // SAFETY: part of what has arrived, of the output, and of the peers' places, which are read just before.
         unsafe {
-            push.fold.run(&push.plan.geometry, (first + done, count), &here[..n], raw, to.add(offset));
+            let to = Target::only(to.out.add(offset));
+            push.fold.run(&push.plan.geometry, (first + done, count), &here[..n], raw, to);
             for peer in push.others() {
                 let back = place(push, tag, peer, push.rank, wire).add(offset);
-                std::ptr::copy_nonoverlapping(to.add(offset), back, count as usize * size);
+                copy::plain(to.out, back, count as usize * size);
             }
         }
         done += count;

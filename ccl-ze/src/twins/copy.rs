@@ -1,4 +1,4 @@
-//! Copies into other ranks' memory.
+//! Copies, of which those into another rank's output are chosen by what they cost.
 //!
 //! A line that the receiver has read is shared by two processors' caches. What storing to it again costs depends on
 //! where these two processors are: next to nothing beside a cache that they share, and up to ten times a store past the
@@ -31,41 +31,84 @@ static WAYS: [Way; MAX_RANKS] = [const {
     Way { turn: AtomicU32::new(0), plain: AtomicU32::new(0), past: AtomicU32::new(0), chosen: AtomicBool::new(false) }
 }; MAX_RANKS];
 
-/// Copies into the memory of `peer`, by whichever way is the faster one. Stores that follow are seen after it.
+/// Copies within a processor's own memory, or memory that it has last read. (The C library's routine gives way to an
+/// instruction of the processor's for longer ones, which is slower where lines go to and fro between cores.)
+///
+/// # Safety
+/// Both hold `bytes` bytes and do not overlap.
+#[inline]
+pub(super) unsafe fn plain(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= 512 && super::simd() != super::Simd::Portable {
+        // SAFETY: passed on; the processor has AVX2.
+        return unsafe { vectors::<false>(from, to, bytes) };
+    }
+    // SAFETY: passed on.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+}
+
+/// Copies to the user's own buffer, past the caches if `past` says so.
+///
+/// # Safety
+/// Both hold `bytes` bytes and do not overlap.
+#[inline]
+pub(super) unsafe fn to_own(from: *const u8, to: *mut u8, bytes: usize, past_caches: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if past_caches && bytes >= 512 && super::simd() != super::Simd::Portable {
+        // SAFETY: passed on; the processor has AVX2.
+        return unsafe { past(from, to, bytes) };
+    }
+    let _ = past_caches;
+    // SAFETY: passed on.
+    unsafe { plain(from, to, bytes) };
+}
+
+/// Whether `bytes` had better be stored to `peer`'s output past the caches; nothing if it is time for a trial, which
+/// [`to_peer`] makes.
+#[inline]
+pub(super) fn way(peer: usize, bytes: usize) -> Option<bool> {
+    if bytes < LEAST {
+        return Some(false);
+    }
+    let way = &WAYS[peer % MAX_RANKS];
+    let turn = way.turn.load(Ordering::Relaxed).wrapping_add(1);
+    if turn.is_multiple_of(TURNS) && bytes >= TRIAL {
+        return None;
+    }
+    way.turn.store(turn, Ordering::Relaxed);
+    Some(way.chosen.load(Ordering::Relaxed))
+}
+
+/// Copies into the output of `peer`, by whichever way is the faster one. Stores that follow are seen after it.
 ///
 /// # Safety
 /// Both hold `bytes` bytes and do not overlap.
 #[inline]
 pub(super) unsafe fn to_peer(peer: usize, from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    if bytes >= LEAST && super::simd() == super::Simd::Avx2 {
-        // SAFETY: passed on; the processor has AVX2.
-        return unsafe { long(&WAYS[peer % MAX_RANKS], from, to, bytes) };
+    if bytes >= LEAST && super::simd() != super::Simd::Portable {
+        let way = &WAYS[peer % MAX_RANKS];
+        let turn = way.turn.load(Ordering::Relaxed).wrapping_add(1);
+        way.turn.store(turn, Ordering::Relaxed);
+        let mut done = 0;
+        if turn.is_multiple_of(TURNS) && bytes >= TRIAL {
+            // Both in turn, so that either has been tried soon after the start, and short copies suffice.
+            // SAFETY: part of the ranges; the processor has AVX2.
+            unsafe { try_one(way, (turn / TURNS).is_multiple_of(2), from, to) };
+            done = TRIAL;
+        }
+        // SAFETY: the rest of the ranges; the processor has AVX2.
+        return unsafe {
+            if way.chosen.load(Ordering::Relaxed) {
+                past(from.add(done), to.add(done), bytes - done);
+            } else {
+                vectors::<false>(from.add(done), to.add(done), bytes - done);
+            }
+        };
     }
     let _ = peer;
     // SAFETY: passed on.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
-}
-
-#[cfg(target_arch = "x86_64")]
-unsafe fn long(way: &Way, from: *const u8, to: *mut u8, bytes: usize) {
-    let turn = way.turn.load(Ordering::Relaxed).wrapping_add(1);
-    way.turn.store(turn, Ordering::Relaxed);
-    let mut done = 0;
-    if turn.is_multiple_of(TURNS) && bytes >= TRIAL {
-        // Both in turn, so that either has been tried soon after the start, and short copies suffice.
-        // SAFETY: part of the ranges.
-        unsafe { try_one(way, (turn / TURNS).is_multiple_of(2), from, to) };
-        done = TRIAL;
-    }
-    // SAFETY: the rest of the ranges.
-    unsafe {
-        if way.chosen.load(Ordering::Relaxed) {
-            past(from.add(done), to.add(done), bytes - done);
-        } else {
-            std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done);
-        }
-    }
 }
 
 /// Copies [`TRIAL`] bytes one way, and chooses anew.
@@ -79,7 +122,7 @@ unsafe fn try_one(way: &Way, past_caches: bool, from: *const u8, to: *mut u8) {
         if past_caches {
             past(from, to, TRIAL);
         } else {
-            std::ptr::copy_nonoverlapping(from, to, TRIAL);
+            vectors::<false>(from, to, TRIAL);
             _mm_sfence();
         }
         _rdtsc() - start
@@ -95,38 +138,47 @@ unsafe fn try_one(way: &Way, past_caches: bool, from: *const u8, to: *mut u8) {
     way.chosen.store(past != 0 && plain / 2 > past, Ordering::Relaxed);
 }
 
-/// Copies past the caches.
+/// Copies past the caches. Stores that follow are seen after it.
+///
+/// # Safety
+/// As of [`vectors`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn past(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: passed on; a fence accesses nothing.
+    unsafe {
+        vectors::<true>(from, to, bytes);
+        // Such stores are ordered by nothing else.
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Copies by vectors, past the caches or not.
 ///
 /// # Safety
 /// Both hold `bytes` bytes and do not overlap; the processor has AVX2.
 #[cfg(target_arch = "x86_64")]
-unsafe fn past(from: *const u8, to: *mut u8, bytes: usize) {
-    use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+#[target_feature(enable = "avx2")]
+unsafe fn vectors<const PAST: bool>(from: *const u8, to: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256};
     const LINE: usize = 64;
-
-    #[target_feature(enable = "avx2")]
-    unsafe fn lines(from: *const u8, to: *mut u8, bytes: usize) {
-        for at in (0..bytes).step_by(LINE) {
-            // SAFETY: whole lines of the ranges; `to` is aligned.
-            unsafe {
-                let a = _mm256_loadu_si256(from.add(at).cast());
-                let b = _mm256_loadu_si256(from.add(at + 32).cast());
-                _mm256_stream_si256(to.add(at).cast(), a);
-                _mm256_stream_si256(to.add(at + 32).cast(), b);
-            }
-        }
-    }
-
     let head = to.align_offset(LINE).min(bytes);
     let whole = (bytes - head) / LINE * LINE;
     // SAFETY: three parts of the ranges, of which the middle one is aligned lines.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
-        lines(from.add(head), to.add(head), whole);
+        for at in (head..head + whole).step_by(LINE) {
+            let a = _mm256_loadu_si256(from.add(at).cast());
+            let b = _mm256_loadu_si256(from.add(at + 32).cast());
+            if PAST {
+                _mm256_stream_si256(to.add(at).cast(), a);
+                _mm256_stream_si256(to.add(at + 32).cast(), b);
+            } else {
+                _mm256_storeu_si256(to.add(at).cast(), a);
+                _mm256_storeu_si256(to.add(at + 32).cast(), b);
+            }
+        }
         let rest = head + whole;
         std::ptr::copy_nonoverlapping(from.add(rest), to.add(rest), bytes - rest);
-        // Such stores are ordered by nothing else.
-        _mm_sfence();
     }
 }
 
@@ -137,17 +189,19 @@ mod tests {
     /// Every offset and many lengths, both ways: the same bytes, and none beside them.
     #[test]
     fn both_ways_copy_the_same() {
-        if super::super::Simd::detect() != super::super::Simd::Avx2 {
+        if super::super::Simd::detect() == super::super::Simd::Portable {
             return;
         }
         let from: Vec<u8> = (0..40_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
         for offset in [0, 1, 2, 31, 32, 33, 63, 64] {
             for bytes in [0, 1, 63, 64, 65, 127, 2048, 8192, 8193, 20_011] {
-                let mut to = vec![0xA5u8; 20_200];
-                // SAFETY: both vectors are longer than that.
-                unsafe { past(from.as_ptr().add(3), to.as_mut_ptr().add(offset), bytes) };
-                assert_eq!(to[offset..offset + bytes], from[3..3 + bytes], "{offset} {bytes}");
-                assert!(to[..offset].iter().chain(&to[offset + bytes..]).all(|&b| b == 0xA5), "{offset} {bytes}");
+                for past_caches in [false, true] {
+                    let mut to = vec![0xA5u8; 20_200];
+                    // SAFETY: both vectors are longer than that.
+                    unsafe { to_own(from.as_ptr().add(3), to.as_mut_ptr().add(offset), bytes, past_caches) };
+                    assert_eq!(to[offset..offset + bytes], from[3..3 + bytes], "{offset} {bytes}");
+                    assert!(to[..offset].iter().chain(&to[offset + bytes..]).all(|&b| b == 0xA5), "{offset} {bytes}");
+                }
             }
         }
         for _ in 0..3 * TURNS {

@@ -2,9 +2,10 @@
 //! the result into everybody's output. Only flags go through staging memory.
 
 use super::call::{self, Call, Frame};
-use super::copy::to_peer;
+use super::copy;
 use super::fold::Fold;
 use super::push::Push;
+use super::reduce::Target;
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::push::{Mode, Part, Phase, PushPlan, Transport};
 use ccl_core::protocol::{CommState, DirectFlag, HostBlock, MAX_RANKS, Shape};
@@ -126,12 +127,28 @@ unsafe fn share(push: &Push<'_>, inputs: &[*mut u8], outputs: &[*mut u8], first:
             .iter_mut()
             .zip(inputs)
             .for_each(|(source, input)| *source = input.wrapping_add(offset).cast_const());
-        let result = push.recv.wrapping_add(offset);
-        // SAFETY: the elements lie in every buffer.
-        unsafe {
-            push.fold.run(&push.plan.geometry, (first + done, count), &sources[..n], u32::MAX >> (32 - n), result);
+        let (result, bytes) = (push.recv.wrapping_add(offset), count as usize * size);
+        let run = |to: Target| {
+            let raw = u32::MAX >> (32 - n);
+            // SAFETY: the elements lie in every buffer.
+            unsafe { push.fold.run(&push.plan.geometry, (first + done, count), &sources[..n], raw, to) };
+        };
+        let out_past = push.past_caches();
+        if n == 2
+            && let Some(also_past) = copy::way(1 - push.rank, bytes)
+        {
+            // Of one block of two ranks' elements nothing is read once it is stored: both outputs at once.
+            run(Target {
+                out: result,
+                also: outputs[1 - push.rank].wrapping_add(offset),
+                out_past,
+                also_past: also_past | out_past,
+            });
+        } else {
+            run(Target::only(result));
             for peer in push.others() {
-                to_peer(peer, result, outputs[peer].add(offset), count as usize * size);
+                // SAFETY: the elements lie in every buffer.
+                unsafe { copy::to_peer(peer, result, outputs[peer].add(offset), bytes) };
             }
         }
         done += count;

@@ -1,6 +1,6 @@
 //! The reduction of all ranks' elements where all are at hand, in the order that the contract asks for.
 
-use super::reduce::{Reducer, Simd};
+use super::reduce::{Reducer, Simd, Target};
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::protocol::MAX_RANKS;
 use ccl_core::{DataType, Kind, Order, ReduceOp};
@@ -20,13 +20,13 @@ impl Fold {
         Some(Fold { dtype, op, order, reducer: Reducer::new(kind, factor, n, simd)? })
     }
 
-    /// Reduces elements of one block, which is of `chunk`. `to` is one of the sources, or apart from all. `raw` has a bit
+    /// Reduces elements of one block, which is of `chunk`. The target's places are sources, or apart from all. `raw` has a bit
     /// for each rank whose source is its caller's input itself.
     ///
     /// # Safety
     /// The sources, by rank, hold `elements` elements, and `to` has room for them.
     #[inline]
-    pub(super) unsafe fn block(&self, chunk: usize, sources: &[*const u8], raw: u32, to: *mut u8, elements: usize) {
+    pub(super) unsafe fn block(&self, chunk: usize, sources: &[*const u8], raw: u32, to: Target, elements: usize) {
         let first = if self.order == Order::Ring { chunk } else { 0 };
         // SAFETY: passed on.
         unsafe { self.reducer.reduce_many(to, sources, first, raw, elements * self.reducer.size()) };
@@ -42,7 +42,7 @@ impl Fold {
         (first, elements): (u64, u64),
         sources: &[*const u8],
         raw: u32,
-        to: *mut u8,
+        to: Target,
     ) {
         let (n, size) = (sources.len(), self.reducer.size());
         if n == 2 || self.order == Order::Rank {

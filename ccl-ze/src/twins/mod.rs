@@ -12,6 +12,8 @@ mod mhc;
 mod push;
 mod reduce;
 mod ring;
+#[cfg(target_arch = "x86_64")]
+mod sums;
 #[doc(hidden)]
 pub mod trace;
 mod wait;

@@ -5,6 +5,7 @@
 
 use super::call::{self, Call, Failure, Frame};
 use super::fold::Fold;
+use super::reduce::Target;
 use super::wait::GaveUp;
 use super::{bulk, trace};
 use crate::hooks;
@@ -33,6 +34,9 @@ pub(super) struct Args {
     pub(super) part: u32,
     pub(super) rounds: u32,
 }
+
+/// Messages from so many bytes on leave nothing in a processor's caches for whoever reads the output.
+const PAST_CACHES_BYTES: usize = 8 << 20;
 
 /// One launch.
 pub(super) struct Push<'a> {
@@ -103,6 +107,12 @@ impl Push<'_> {
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, n) = (self.rank, self.plan.n);
         (1..n).map(move |distance| if rank + distance < n { rank + distance } else { rank + distance - n })
+    }
+
+    /// Whether the message is so long that its end would drive its beginning out of the caches: what is stored to the
+    /// user's buffer then had better not be fetched before.
+    pub(super) fn past_caches(&self) -> bool {
+        self.plan.geometry.count() as usize * self.size >= PAST_CACHES_BYTES
     }
 
     /// Wakes the peers that sleep.
@@ -301,7 +311,7 @@ impl Push<'_> {
                         chunk,
                         &sources[..n],
                         1 << self.rank,
-                        self.recv.add(offset),
+                        Target::only(self.recv.add(offset)),
                         block.elements as usize,
                     )
                 };

@@ -17,6 +17,8 @@ pub enum Simd {
     Portable,
     /// AVX2 with F16C.
     Avx2,
+    /// AVX-512 with its conversions to bfloat16.
+    Avx512,
 }
 
 impl Simd {
@@ -24,15 +26,56 @@ impl Simd {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
-            return Simd::Avx2;
+            let wide = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bf16");
+            return if wide { Simd::Avx512 } else { Simd::Avx2 };
         }
         Simd::Portable
     }
 }
 
+#[cfg(test)]
+impl Simd {
+    /// All that this processor has.
+    fn here() -> impl Iterator<Item = Simd> {
+        let best = Simd::detect();
+        let below = [Simd::Portable, Simd::Avx2].into_iter().filter(move |simd| match simd {
+            Simd::Portable => best != Simd::Portable,
+            _ => best == Simd::Avx512,
+        });
+        below.chain([best])
+    }
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) out: *mut u8,
+    /// A second place, null if there is none.
+    pub(super) also: *mut u8,
+    /// Whether `out` is better stored to past the caches, where that is of use to nobody's caches.
+    pub(super) out_past: bool,
+    pub(super) also_past: bool,
+}
+
+impl Target {
+    /// One place.
+    pub(super) const fn only(out: *mut u8) -> Target {
+        Target { out, also: std::ptr::null_mut(), out_past: false, also_past: false }
+    }
+
+    pub(super) fn wrapping_add(self, bytes: usize) -> Target {
+        let also = if self.also.is_null() { self.also } else { self.also.wrapping_add(bytes) };
+        Target { out: self.out.wrapping_add(bytes), also, ..self }
+    }
+}
+
 /// Messages to be reduced.
 pub(super) struct Job<'a> {
-    pub(super) out: *mut u8,
+    pub(super) to: Target,
     /// By rank.
     pub(super) inputs: &'a [*const u8],
     /// The rank that the sum begins with; the others follow in turn.
@@ -49,14 +92,14 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     /// Nothing to do but to combine.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.raw == 0 && self.divisor <= 1
     }
 }
 
 /// # Safety
-/// `out` and all inputs hold `bytes` bytes; `out` may be one of the inputs, and else overlaps none of them. Nothing needs
-/// any alignment.
+/// The target and all inputs hold `bytes` bytes; each place of the target may be one of the inputs, and else overlaps none
+/// of them, nor the other place. Nothing needs any alignment.
 type RunFn = unsafe fn(&Job<'_>);
 
 /// What a call does with elements.
@@ -96,10 +139,12 @@ impl Reducer {
         if self.scales {
             let (inputs, factor) = ([own], self.factor);
             // SAFETY: by this function's contract.
-            unsafe { (self.run)(&Job { out, inputs: &inputs, first: 0, raw: 1, factor, divisor: 1, bytes }) };
+            let to = Target::only(out);
+            // SAFETY: by this function's contract.
+            unsafe { (self.run)(&Job { to, inputs: &inputs, first: 0, raw: 1, factor, divisor: 1, bytes }) };
         } else if !std::ptr::eq(out, own) {
             // SAFETY: by this function's contract.
-            unsafe { std::ptr::copy_nonoverlapping(own, out, bytes) };
+            unsafe { super::copy::plain(own, out, bytes) };
         }
     }
 
@@ -112,8 +157,15 @@ impl Reducer {
     pub(super) unsafe fn reduce(&self, acc: *mut u8, own: *const u8, last: bool, bytes: usize) {
         let divisor = if last { self.divisor } else { 1 };
         let raw = u32::from(self.scales) << 1;
-        let job =
-            Job { out: acc, inputs: &[acc.cast_const(), own], first: 0, raw, factor: self.factor, divisor, bytes };
+        let job = Job {
+            to: Target::only(acc),
+            inputs: &[acc.cast_const(), own],
+            first: 0,
+            raw,
+            factor: self.factor,
+            divisor,
+            bytes,
+        };
         // SAFETY: by this function's contract.
         unsafe { (self.run)(&job) };
     }
@@ -122,22 +174,26 @@ impl Reducer {
     /// whose input is as its caller gave it (and not as [`Self::contribute`] makes it).
     ///
     /// # Safety
-    /// `out` and all inputs hold `bytes` bytes; `out` may be one of the inputs, and else overlaps none of them.
-    pub(super) unsafe fn reduce_many(&self, out: *mut u8, inputs: &[*const u8], first: usize, raw: u32, bytes: usize) {
+    /// As of [`RunFn`].
+    pub(super) unsafe fn reduce_many(&self, to: Target, inputs: &[*const u8], first: usize, raw: u32, bytes: usize) {
         let raw = if self.scales { raw } else { 0 };
         // SAFETY: by this function's contract.
-        unsafe { (self.run)(&Job { out, inputs, first, raw, factor: self.factor, divisor: self.divisor, bytes }) };
+        unsafe { (self.run)(&Job { to, inputs, first, raw, factor: self.factor, divisor: self.divisor, bytes }) };
     }
 }
 
 fn run_fn(dtype: DataType, op: ReduceOp, order: Order, simd: Simd) -> RunFn {
     use super::lanes as of;
     #[cfg(target_arch = "x86_64")]
-    if simd == Simd::Avx2 && order == Order::Ring && !matches!(op, ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min) {
-        match dtype {
-            DataType::Bfloat16 => return avx2::bf16,
-            DataType::Float16 => return avx2::f16,
-            DataType::Float32 => return avx2::f32,
+    if order == Order::Ring && !matches!(op, ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min) {
+        use super::sums;
+        match (dtype, simd) {
+            (DataType::Bfloat16, Simd::Avx2) => return sums::avx2::bf16,
+            (DataType::Float16, Simd::Avx2) => return sums::avx2::f16,
+            (DataType::Float32, Simd::Avx2) => return sums::avx2::f32,
+            (DataType::Bfloat16, Simd::Avx512) => return sums::avx512::bf16,
+            (DataType::Float16, Simd::Avx512) => return sums::avx512::f16,
+            (DataType::Float32, Simd::Avx512) => return sums::avx512::f32,
             _ => {}
         }
     }
@@ -170,7 +226,7 @@ fn by_op<L: Lane, const ROUND: bool>(op: ReduceOp, simd: Simd) -> RunFn {
 fn by_simd<L: Lane, O: Op, const ROUND: bool>(simd: Simd) -> RunFn {
     match simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => avx2::any::<L, O, ROUND>,
+        Simd::Avx2 | Simd::Avx512 => avx2::any::<L, O, ROUND>,
         _ => portable::<L, O, ROUND>,
     }
 }
@@ -194,7 +250,7 @@ const BLOCK: usize = 128;
 /// # Safety
 /// As of [`RunFn`].
 #[inline(always)]
-unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
+pub(super) unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
     let size = size_of::<L::Wire>();
     let mut room = [[const { MaybeUninit::<L::Acc>::uninit() }; BLOCK]; 2];
     let [acc, x] = &mut room;
@@ -216,10 +272,14 @@ unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize
         if job.divisor > 1 {
             acc.iter_mut().for_each(|acc| *acc = L::divide(*acc, job.divisor));
         }
-        let out = job.out.wrapping_add(at).cast::<L::Wire>();
+        let Target { out, also, .. } = job.to.wrapping_add(at);
         for (i, acc) in acc.iter().enumerate() {
             // SAFETY: the elements are part of the output.
-            unsafe { out.add(i).write_unaligned(L::narrow(*acc)) };
+            unsafe { out.cast::<L::Wire>().add(i).write_unaligned(L::narrow(*acc)) };
+        }
+        if !also.is_null() {
+            // SAFETY: as above; what has just been stored.
+            unsafe { std::ptr::copy_nonoverlapping(out, also, acc.len() * size) };
         }
     }
 }
@@ -251,9 +311,7 @@ unsafe fn load<'a, L: Lane>(
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Job, Lane, Op, Sum, elements};
-    use crate::twins::lanes::{Bf16, F16};
-    use std::arch::x86_64::*;
+    use super::{Job, Lane, Op, elements};
 
     /// The portable loops, as the compiler makes them for this processor.
     ///
@@ -264,101 +322,6 @@ mod avx2 {
     pub(super) unsafe fn any<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>) {
         // SAFETY: passed on.
         unsafe { elements::<L, O, ROUND>(job, 0) };
-    }
-
-    /// Runs `vector` on whole vectors and the loops for all on the rest, or on everything if there is more to do.
-    macro_rules! sums {
-        ($name:ident, $lane:ty, $vector:ident) => {
-            /// # Safety
-            /// As of `RunFn`. The processor has AVX2 and F16C.
-            #[inline(never)]
-            #[target_feature(enable = "avx2,f16c")]
-            pub(super) unsafe fn $name(job: &Job<'_>) {
-                let mut at = 0;
-                if job.is_plain() && job.inputs.len() > 1 {
-                    let after = |rank: usize| if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
-                    let second = after(job.first);
-                    let (a, b, out) = (job.inputs[job.first], job.inputs[second], job.out);
-                    while job.bytes - at >= 64 {
-                        // SAFETY: offsets are below `bytes`, which all hold; the accesses are unaligned ones.
-                        unsafe {
-                            let load = |from: *const u8, at: usize| _mm256_loadu_si256(from.add(at).cast());
-                            let mut low = $vector(load(a, at), load(b, at));
-                            let mut high = $vector(load(a, at + 32), load(b, at + 32));
-                            let mut rank = second;
-                            for _ in 2..job.inputs.len() {
-                                rank = after(rank);
-                                let next = *job.inputs.get_unchecked(rank);
-                                low = $vector(low, load(next, at));
-                                high = $vector(high, load(next, at + 32));
-                            }
-                            _mm256_storeu_si256(out.add(at).cast(), low);
-                            _mm256_storeu_si256(out.add(at + 32).cast(), high);
-                        }
-                        at += 64;
-                    }
-                }
-                // SAFETY: passed on.
-                unsafe { elements::<$lane, Sum, true>(job, at) };
-            }
-        };
-    }
-
-    sums!(bf16, Bf16, add_bf16);
-    sums!(f16, F16, add_f16);
-    sums!(f32, f32, add_f32);
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn round_bf16(sum: __m256) -> __m256i {
-        let bits = _mm256_castps_si256(sum);
-        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
-        let chosen = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7FC0_0000), nan);
-        _mm256_srli_epi32::<16>(chosen)
-    }
-
-    /// Even and odd elements are added apart, so that nothing has to be shuffled.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add_bf16(a: __m256i, b: __m256i) -> __m256i {
-        let upper = _mm256_set1_epi32(0xFFFF_0000u32 as i32);
-        let odd = _mm256_add_ps(
-            _mm256_castsi256_ps(_mm256_and_si256(a, upper)),
-            _mm256_castsi256_ps(_mm256_and_si256(b, upper)),
-        );
-        let even = _mm256_add_ps(
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)),
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
-        );
-        _mm256_or_si256(round_bf16(even), _mm256_slli_epi32::<16>(round_bf16(odd)))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn add_f16_half(a: __m128i, b: __m128i) -> __m128i {
-        let sum = _mm256_add_ps(_mm256_cvtph_ps(a), _mm256_cvtph_ps(b));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
-        let nan = _mm_packs_epi32(_mm256_castsi256_si128(nan), _mm256_extracti128_si256::<1>(nan));
-        let rounded = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(sum);
-        _mm_blendv_epi8(rounded, _mm_set1_epi16(0x7E00), nan)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn add_f16(a: __m256i, b: __m256i) -> __m256i {
-        let low = add_f16_half(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b));
-        let high = add_f16_half(_mm256_extracti128_si256::<1>(a), _mm256_extracti128_si256::<1>(b));
-        _mm256_set_m128i(high, low)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add_f32(a: __m256i, b: __m256i) -> __m256i {
-        let sum = _mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
-        _mm256_blendv_epi8(_mm256_castps_si256(sum), _mm256_set1_epi32(0x7FC0_0000), nan)
     }
 }
 

@@ -116,7 +116,7 @@ fn all_reductions_are_the_reference_s() {
                         // The reference copies a single input; a reduction leaves one NaN also where it adds nothing.
                         want = canonical(dtype, &want);
                     }
-                    for simd in [Simd::Portable, Simd::detect()] {
+                    for simd in Simd::here() {
                         let reducer = reducer(dtype, op, order, n, simd);
                         let what = format!("{op} {order} n={n} {simd:?}");
                         // One byte further, so that nothing is aligned.
@@ -125,7 +125,15 @@ fn all_reductions_are_the_reference_s() {
                         let mut out = vec![0xEE; count * size + 2];
                         let raw = (1u32 << n) - 1;
                         // SAFETY: all hold the message, and the output is apart.
-                        unsafe { reducer.reduce_many(out[1..].as_mut_ptr(), &pointers, first, raw, count * size) };
+                        unsafe {
+                            reducer.reduce_many(
+                                Target::only(out[1..].as_mut_ptr()),
+                                &pointers,
+                                first,
+                                raw,
+                                count * size,
+                            )
+                        };
                         same(&out[1..=count * size], &want, dtype, &what);
                         assert_eq!((out[0], out[count * size + 1]), (0xEE, 0xEE));
                         for place in 0..n {
@@ -133,7 +141,7 @@ fn all_reductions_are_the_reference_s() {
                             let to = own[1..].as_mut_ptr();
                             pointers[place] = to;
                             // SAFETY: as above; the output is one of the inputs.
-                            unsafe { reducer.reduce_many(to, &pointers, first, raw, count * size) };
+                            unsafe { reducer.reduce_many(Target::only(to), &pointers, first, raw, count * size) };
                             same(&own[1..], &want, dtype, &what);
                             pointers[place] = shifted[place][1..].as_ptr();
                         }
@@ -166,7 +174,7 @@ fn step_by_step_gives_the_same() {
             for op in ops(dtype, n as u64) {
                 let inputs = messages(dtype, n as u64, n, 300);
                 let want = expected(&inputs, dtype, op, Order::Ring, 0);
-                for simd in [Simd::Portable, Simd::detect()] {
+                for simd in Simd::here() {
                     let reducer = reducer(dtype, op, Order::Ring, n, simd);
                     let mut acc = vec![0; inputs[0].len()];
                     for (rank, own) in inputs.iter().enumerate() {
@@ -188,7 +196,7 @@ fn step_by_step_gives_the_same() {
                     }
                     let pointers: Vec<*const u8> = sent.iter().map(|message| message.as_ptr()).collect();
                     // SAFETY: as above.
-                    unsafe { reducer.reduce_many(acc.as_mut_ptr(), &pointers, 0, 0, acc.len()) };
+                    unsafe { reducer.reduce_many(Target::only(acc.as_mut_ptr()), &pointers, 0, 0, acc.len()) };
                     same(&acc, &want, dtype, &format!("{op} n={n} {simd:?}, contributions"));
                 }
             }
@@ -209,12 +217,12 @@ fn all_short_values_meet_others() {
                     (0..=u32::from(u16::MAX)).flat_map(|i| partner(i).to_le_bytes()).collect(),
                 ];
                 let want = expected(&inputs, dtype, op, Order::Ring, 0);
-                for simd in [Simd::Portable, Simd::detect()] {
+                for simd in Simd::here() {
                     let mut got = vec![0; want.len()];
                     let pointers = [inputs[0].as_ptr(), inputs[1].as_ptr()];
                     let reducer = reducer(dtype, op, Order::Ring, 2, simd);
                     // SAFETY: all hold the message, and the output is apart.
-                    unsafe { reducer.reduce_many(got.as_mut_ptr(), &pointers, 0, 0, got.len()) };
+                    unsafe { reducer.reduce_many(Target::only(got.as_mut_ptr()), &pointers, 0, 0, got.len()) };
                     same(&got, &want, dtype, &format!("{op} stride {stride} {simd:?}"));
                 }
             }
@@ -237,7 +245,7 @@ fn subnormals_survive_a_caller_that_flushes_them() {
     // SAFETY: loads a valid MXCSR value, put back below.
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flush, options(nostack)) };
     let tiny = 3u32.to_le_bytes().repeat(16);
-    for simd in [Simd::Portable, Simd::detect()] {
+    for simd in Simd::here() {
         let reducer = reducer(DataType::Float32, ReduceOp::Sum, Order::Ring, 2, simd);
         let sum = || {
             let mut acc = tiny.clone();
@@ -293,7 +301,7 @@ fn sums_and_copies() {
                 let start = std::time::Instant::now();
                 for _ in 0..turns {
                     // SAFETY: all hold the message, and the output is apart.
-                    unsafe { reducer.reduce_many(out.as_mut_ptr(), &pointers, 0, 0, bytes) };
+                    unsafe { reducer.reduce_many(Target::only(out.as_mut_ptr()), &pointers, 0, 0, bytes) };
                     std::hint::black_box(&mut out);
                 }
                 let copied = (turns * bytes) as f64 / copy.as_secs_f64() / 1e9;
