@@ -160,6 +160,10 @@ impl Windows {
     pub fn range(&self, round: u32, owner: usize, wire: u32) -> Range<u64> {
         let start = self.count.min(u64::from(round) * self.window());
         let end = self.count.min(start + self.window());
+        if self.owners * self.wires == 1 {
+            // Nothing to share, and no division in the shortest calls.
+            return start..end;
+        }
         let share = (end - start).div_ceil(self.owners * self.wires).next_multiple_of(self.unit);
         let at = |i: u64| end.min(start + i * share);
         // One-shot has one owner, who stands for all.
@@ -305,7 +309,8 @@ impl PushPlan {
         let most = match self.mode {
             // All in one round.
             Mode::Direct => self.geometry.count().div_ceil(owners * wires).next_multiple_of(unit),
-            _ => (self.part as usize / self.geometry.elem()) as u64,
+            // Elements are a power of two.
+            _ => (self.part as u64) >> self.geometry.elem().trailing_zeros(),
         };
         Windows { count: self.geometry.count(), owners, wires, most: if most == 0 { unit } else { most }, unit }
     }
@@ -316,6 +321,7 @@ impl PushPlan {
         let windows = self.windows();
         let Range { start, end } = windows.range(round, owner, wire);
         let goes = match self.mode {
+            Mode::OneShot if round == 0 => start < end,
             Mode::OneShot => !windows.range(0, 0, wire).is_empty(),
             Mode::Mesh => start < end,
             Mode::Direct => true,

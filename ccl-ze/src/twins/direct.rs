@@ -75,6 +75,7 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, wires: u32, fold: &Fol
                 for peer in push.others() {
                     flag(peer, which, rank, wire).store(tag, Ordering::Release);
                     if phase == Phase::Send
+                        && push.traces()
                         && let Some(part) = plan.elements(0, rank, wire)
                     {
                         push.trace(0, phase, wire, peer, part);
@@ -102,7 +103,7 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, wires: u32, fold: &Fol
         tell(DirectFlag::Done, Phase::Reduce);
         for wire in 0..wires {
             hear(DirectFlag::Done, wire, Phase::Gather)?;
-            for peer in push.others() {
+            for peer in push.others().filter(|_| push.traces()) {
                 if let Some(part) = plan.elements(0, peer, wire) {
                     push.trace(0, Phase::Gather, wire, peer, part);
                 }

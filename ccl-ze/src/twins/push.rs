@@ -125,8 +125,13 @@ impl Push<'_> {
         if hooks::on(self.call.hooks, hooks::ONE_GENERATION) { 0 } else { tag }
     }
 
+    /// Whether steps are recorded.
+    pub(super) fn traces(&self) -> bool {
+        hooks::on(self.call.hooks, hooks::TRACE)
+    }
+
     pub(super) fn trace(&self, round: u32, phase: Phase, wire: u32, peer: usize, part: Part) {
-        if hooks::on(self.call.hooks, hooks::TRACE) {
+        if self.traces() {
             trace::record_push(self.rank, PushStep { round, phase, wire, peer, part });
         }
     }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 const YIELDS_BEFORE_PARK: u32 = 2_000;
 /// Longest sleep: the abort word and the limit are looked at this often.
 const PARK: Duration = Duration::from_millis(2);
+/// How long a waiter that has said that it sleeps looks on: a sender that saw it awake had stored its flag just before,
+/// and that store leaves the sender's core within less than a thousandth of this.
+const LAST_LOOK: Duration = Duration::from_micros(50);
 
 /// Waits on behalf of one kernel.
 pub(super) struct Waiter<'a> {
@@ -66,9 +69,14 @@ impl<'a> Waiter<'a> {
         }
         loop {
             self.parked.store(1, Ordering::Relaxed);
-            // Pairs with the fence in `notify`: either the sender sees the word or this sees the flag.
+            // From here on, senders see the word; what those stored that did not see it is looked for a while longer.
             fence(Ordering::SeqCst);
-            let arrived = flag() == tag;
+            let said = Instant::now();
+            let mut arrived = flag() == tag;
+            while !arrived && said.elapsed() < LAST_LOOK {
+                std::thread::yield_now();
+                arrived = flag() == tag;
+            }
             if !arrived {
                 futex_wait(self.parked, 1, PARK);
             }
@@ -91,9 +99,12 @@ impl<'a> Waiter<'a> {
     }
 
     /// Wakes those of some peers that sleep, after something was stored to them; each is named by its staging memory.
+    ///
+    /// There is no fence between the store and the look at the word: it would have every call wait until the peer's core
+    /// has given the flag's line away. Instead whoever goes to sleep looks for [`LAST_LOOK`] longer, and never sleeps
+    /// longer than [`PARK`].
     #[inline]
     pub(super) fn notify(&self, peers: impl IntoIterator<Item = *mut u8>) {
-        fence(Ordering::SeqCst);
         for staging in peers {
             // SAFETY: the head of a peer's staging memory, of which this word is only accessed as an atomic.
             let parked = unsafe { AtomicU32::from_ptr(&raw mut (*staging.cast::<StagingHead>()).parked) };
