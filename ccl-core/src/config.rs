@@ -354,7 +354,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCLX_BULK_BYTES",
-        help: "Bytes of a bulk slot, rounded down to whole pages; a rank has 4n where flags may follow data.",
+        help: "Bytes of a bulk slot, rounded down to whole pages; a rank has 6n where flags may follow data.",
         alike: true,
         kind: Kind::Number { least: BULK_UNIT, most: MAX_BULK_BYTES },
         set: |c, text| put(&mut c.bulk_bytes, number(text)),

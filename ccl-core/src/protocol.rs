@@ -429,9 +429,20 @@ impl Layout {
         (self.flags_offset() + self.flags() * FLAG_STRIDE).next_multiple_of(BULK_UNIT as usize)
     }
 
-    /// Byte offset of the bulk slot that the owner of the memory shares with `peer`. The own one is never used.
-    pub const fn bulk_slot(&self, bulk_use: BulkUse, peer: usize) -> usize {
-        self.bulk_offset() + (bulk_use as usize * self.n + peer) * self.bulk_bytes as usize
+    /// Byte offset of the data of the bulk slot into which `sender` stores, of mHC by owners. The own one is never used.
+    pub const fn bulk_slot(&self, region: Region, generation: usize, sender: usize) -> usize {
+        self.bulk_offset() + self.place(region, generation, sender) * self.bulk_bytes as usize
+    }
+
+    /// Byte offset of the first bulk slot of one-shots and meshes.
+    pub const fn turns_offset(&self) -> usize {
+        self.bulk_offset() + self.places() * self.bulk_bytes as usize
+    }
+
+    /// Byte offset of the bulk slot that the owner of the memory shares with `peer`, of one-shots or meshes. The own one is
+    /// never used.
+    pub const fn turn_slot(&self, bulk_use: BulkUse, peer: usize) -> usize {
+        self.turns_offset() + (bulk_use as usize * self.n + peer) * self.bulk_bytes as usize
     }
 
     /// Byte offset of the first credit of channels: the end of all that is shared by calls of all ranks.
@@ -439,7 +450,7 @@ impl Layout {
         let end = if self.bulk_bytes == 0 {
             self.flags_offset()
         } else {
-            self.bulk_offset() + if self.n < 2 { 0 } else { BulkUse::ALL.len() * self.n * self.bulk_bytes as usize }
+            self.turns_offset() + if self.n < 2 { 0 } else { BulkUse::ALL.len() * self.n * self.bulk_bytes as usize }
         };
         end.next_multiple_of(BULK_UNIT as usize)
     }
@@ -555,6 +566,8 @@ mod tests {
                             let bytes = layout.push_slot_bytes();
                             ranges.push((layout.push_slot(region, generation, sender), bytes, form.granule()));
                             if bulk_bytes > 0 {
+                                let at = layout.bulk_slot(region, generation, sender);
+                                ranges.push((at, bulk_bytes as usize, BULK_UNIT as usize));
                                 for wire in 0..MAX_WIRES as u32 {
                                     ranges.push((layout.bulk_flag(region, generation, sender, wire), 64, 64));
                                 }
@@ -562,7 +575,7 @@ mod tests {
                         }
                     }
                     for bulk_use in BulkUse::ALL.into_iter().filter(|_| bulk_bytes > 0) {
-                        let at = layout.bulk_slot(bulk_use, sender);
+                        let at = layout.turn_slot(bulk_use, sender);
                         ranges.push((at, bulk_bytes as usize, BULK_UNIT as usize));
                     }
                     for which in [DirectFlag::Ready, DirectFlag::Done] {

@@ -24,6 +24,15 @@ INLINE void tell(const struct push *p, const struct layout *l, const struct args
     store_word((global uint *)(peer_memory(p, peer) + offset), tag);
 }
 
+// Where the input that `sender` stores for `receiver` lies, and of a mesh the result on its way back: ccl-core's
+// `bulk_place`. One of them is the own rank.
+INLINE global uchar *bulk_place(const struct push *p, const struct args *a, uint tag, uint sender, uint receiver)
+{
+    const bool turned = p->one_shot && generation(tag) == 1;
+    const uint holder = turned ? sender : receiver, other = turned ? receiver : sender;
+    return peer_memory(p, holder) + p->bulk + ((p->one_shot ? 0 : a->n) + other) * p->slot;
+}
+
 // One work-item waits for this wire's flag of a place in the own staging memory; false if it gave up.
 INLINE bool hear(const struct push *p, const struct layout *l, const struct args *a, local struct entry *e,
                  const struct place *at, ulong flags, uint place)

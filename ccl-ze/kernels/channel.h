@@ -97,7 +97,7 @@ INLINE struct channel channel_of(CHANNEL_PARAMETERS, uint full)
     c.lap = state->tag_limit < LEAST_LAP ? LEAST_LAP : state->tag_limit;
     c.is_private = (flags & FLAG_PRIVATE) != 0;
     const struct layout l = layout_of(state, n);
-    const ulong end = l.bulk_slot == 0 ? l.flags : l.bulk + l.places * l.bulk_slot;
+    const ulong end = l.bulk_slot == 0 ? l.flags : l.turns_end;
     const ulong at = (end + BULK_UNIT - 1) / BULK_UNIT * BULK_UNIT;
     const ulong lines = l.push_lines / CHANNEL_WIRES * l.granule, bulk = l.bulk_slot / CHANNEL_WIRES / BLOCK_BYTES * BLOCK_BYTES;
     c.slot_bytes = ((lines > bulk ? lines : bulk) + FLAG_STRIDE - 1) / FLAG_STRIDE * FLAG_STRIDE;

@@ -110,6 +110,9 @@ struct layout {
     ulong direct;
     ulong bulk;
     ulong bulk_slot;
+    // Bulk slots of one-shots and meshes, and their end.
+    ulong turns;
+    ulong turns_end;
 };
 
 INLINE struct layout layout_of(global const struct comm_state *state, uint n)
@@ -127,15 +130,22 @@ INLINE struct layout layout_of(global const struct comm_state *state, uint n)
     l.direct = l.flags + (ulong)l.places * MAX_WIRES * FLAG_STRIDE;
     l.bulk = (l.direct + (ulong)2 * n * MAX_WIRES * FLAG_STRIDE + BULK_UNIT - 1) / BULK_UNIT * BULK_UNIT;
     l.bulk_slot = state->bulk_bytes;
+    l.turns = l.bulk + l.places * l.bulk_slot;
+    l.turns_end = l.turns + 2 * n * l.bulk_slot;
     return l;
 }
 
-INLINE uint place_of(uint n, uint region, uint tag, uint sender)
+INLINE uint generation(uint tag)
 {
 #ifdef MUTANT_ONE_GENERATION
     tag = 0;
 #endif
-    return (region * GENERATIONS + tag % GENERATIONS) * n + sender;
+    return tag % GENERATIONS;
+}
+
+INLINE uint place_of(uint n, uint region, uint tag, uint sender)
+{
+    return (region * GENERATIONS + generation(tag)) * n + sender;
 }
 
 // A uncached load of device memory takes a quarter of a microsecond at least, so this gives up late, never early: it

@@ -20,8 +20,9 @@ struct push {
     bool one_shot;
     uint wire;
     uint wires;
-    // Bytes of a bulk slot.
+    // Bytes of a bulk slot, and where this wire's part of the first one lies.
     ulong slot;
+    ulong bulk;
 };
 
 INLINE global uchar *peer_memory(const struct push *p, uint rank)

@@ -392,6 +392,12 @@ impl PushPlan {
         self.layout.push_slot(region, generation(tag), sender) + line * self.layout.form.granule()
     }
 
+    /// Byte offset, in the receiver's staging memory, of the data in bulk that `sender` stores on `wire` in the round with this
+    /// tag, of mHC by owners. The flag is at [`Layout::bulk_flag`].
+    pub const fn bulk_offset(&self, region: Region, tag: u32, sender: usize, wire: u32) -> usize {
+        self.layout.bulk_slot(region, generation(tag), sender) + wire as usize * self.part as usize
+    }
+
     /// In bulk: where the input that `sender` stores for `receiver` on `wire` lies in the round with this tag. A mesh's
     /// result comes back in the same place. The flags are in the receiver's memory, at [`Layout::bulk_flag`].
     ///
@@ -403,7 +409,7 @@ impl PushPlan {
             Mode::OneShot => (receiver, sender, BulkUse::OneShot),
             _ => (receiver, sender, BulkUse::Mesh),
         };
-        let offset = self.layout.bulk_slot(bulk_use, peer) + wire as usize * self.part as usize;
+        let offset = self.layout.turn_slot(bulk_use, peer) + wire as usize * self.part as usize;
         BulkPlace { holder, offset }
     }
 }

@@ -337,7 +337,7 @@ impl Machine<'_> {
                 let start = plan.bulk_place(tag, rank, step.peer, step.wire).offset;
                 let end = start + elements as usize * plan.geometry.elem();
                 let size = layout.bulk_bytes as usize;
-                (start, end, start - (start - layout.bulk_offset()) % size, size)
+                (start, end, start - (start - layout.turns_offset()) % size, size)
             }
         };
         if start < slot || end > slot + size || end > layout.bytes() {

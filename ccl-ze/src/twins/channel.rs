@@ -6,6 +6,7 @@
 use super::call::{self, Call, Failure, Frame, OfChannels};
 use super::copy::to_peer;
 use super::fold::Fold;
+use super::reduce::Target;
 use super::wait::GaveUp;
 use crate::hooks;
 use ccl_core::ReduceOp;
@@ -501,7 +502,7 @@ impl Channel<'_> {
                     (first, (here / size) as u64),
                     &sources[..n],
                     1 << self.rank,
-                    to.wrapping_add(start as usize),
+                    Target::only(to.wrapping_add(start as usize)),
                 );
             }
             start += here as u64;

@@ -427,7 +427,7 @@ unsafe fn y_row<T: Lanes>(params: &Params, memory: &Buffers, row: usize, used: &
 /// Whether the processor has what the vectors take, and they are wanted.
 fn is_fast(simd: Simd) -> bool {
     #[cfg(target_arch = "x86_64")]
-    return simd == Simd::Avx2 && is_x86_feature_detected!("fma");
+    return simd != Simd::Portable && is_x86_feature_detected!("fma");
     #[cfg(not(target_arch = "x86_64"))]
     {
         let _ = simd;

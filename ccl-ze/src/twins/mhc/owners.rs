@@ -4,6 +4,7 @@
 use super::super::call::{Call, Failure};
 use super::super::copy::to_peer;
 use super::super::fold::Fold;
+use super::super::reduce::Target;
 use super::super::wait::GaveUp;
 use super::super::{Simd, trace};
 use super::lanes::Lanes;
@@ -317,7 +318,8 @@ impl Owners<'_> {
             here[self.rank] = self.buffers.x.cast::<u8>().wrapping_add(part.first * d * size + offset);
             // SAFETY: each source holds the block's elements, and so does the place of the result.
             unsafe {
-                self.fold.block(chunk, &here[..n], 1 << self.rank, part.x.add(offset), block.elements as usize);
+                let to = Target::only(part.x.add(offset));
+                self.fold.block(chunk, &here[..n], 1 << self.rank, to, block.elements as usize);
             }
         }
         for peer in self.others() {
