@@ -203,8 +203,8 @@ impl Default for Config {
             staging_tiles: 256,
             // Push slots by lines serve short messages; there are 4n of them.
             push_tiles: 16,
-            // What two processors that share a cache can have in flight without leaving it.
-            bulk_bytes: 256 << 10,
+            // What two processors that share a cache can have in flight without leaving it, as far as 32 MiB for 8 ranks go.
+            bulk_bytes: 248 << 10,
             max_wires: MAX_WIRES as u32,
             granule: 0,
             events: EventChoice::Auto,
