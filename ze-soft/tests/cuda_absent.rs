@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks, missing_docs, reason = "test code")]
 
 mod memory_bed;
-#[allow(dead_code)]
 mod opencl_bed;
 
 use level_zero_sys::*;
