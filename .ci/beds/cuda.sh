@@ -14,9 +14,10 @@ declare -A ARGUMENTS=(
     [spirv_push]='--ignored'
     # The control needs a queue that comes late.
     [spirv_graph]='--ignored --skip without_the_incoming_edge'
+    [spirv_mhc]='--ignored one_rank two_ranks'
     [spirv_mutants]='--ignored'
     [stress_calls]='')
-TESTS=(spirv_ring spirv_push spirv_graph spirv_mutants stress_calls)
+TESTS=(spirv_ring spirv_push spirv_graph spirv_mhc spirv_mutants stress_calls)
 
 bundle() { # DIR [PTXAS]
     local repo folder=$1 target
@@ -90,6 +91,9 @@ run_all() { # DIR
     for test in "${TESTS[@]}"; do
         # shellcheck disable=SC2086
         attempt "$test" "$folder/tests/$test" --test-threads=1 ${ARGUMENTS[$test]}
+    done
+    for n in 1 2 4; do
+        attempt "mhc-$n" ccl perf mhc --ranks "$n" --rows 1,8,64 --design unfused --graph 10 -n 5
     done
     attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10
     timings >"$OUT/timings.jsonl" 2>"$OUT/timings.log" || FAILED+=(timings)

@@ -44,7 +44,7 @@ pub const BULK_STAYS: u32 = 1 << 22;
 /// A communicator that goes does not wait for replays of its calls.
 pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 /// The sender of a channel doesn't wait until there is room.
-pub const NO_CREDIT: u32 = 1 << 24;
+pub const NO_CREDIT: u32 = 1 << 23;
 /// The sender of a channel rests after a message's first line, as it may.
 pub const REST_IN_MESSAGE: u32 = 1 << 25;
 

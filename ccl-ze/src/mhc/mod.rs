@@ -58,7 +58,9 @@ impl Communicator {
     /// [`Design::Unfused`] it has to be somewhere: where there is no `x_out`, that is `y`, until y is written; post alone has
     /// none, and wants an `x_out`.
     ///
-    /// Nothing is enqueued when an error is returned. After a failure the outputs are not defined.
+    /// Whatever is refused is refused before anything is enqueued. Only where the driver itself fails between the two
+    /// launches of [`Design::Unfused`] is the reduction under way all the same, on this rank as on the others, and the
+    /// boundary's outputs stay as they are. After a failure the outputs are not defined.
     ///
     /// # Safety
     /// As for [`Self::mhc`].
