@@ -60,15 +60,28 @@ done
     echo "# loop over lines, of the spin loop in it (with its failure path). Messages: to uncached and cached memory, atomics."
     "$here/disasm.py" --header
 } >"$SCRATCH/table"
-failed=0
+# examine FAMILY DEVICE FOLDER: a family's rows of the table, or a note that there are none.
+examine() {
+    # In a subshell: what can't be compiled ends that one.
+    (compile "$spirv/$1.spv" "$2" "$options" "$3") &&
+        "$here/disasm.py" "$3/text" "$2" "${kernels_in[$1]}" >"$3.rows" || touch "$SCRATCH/broken"
+}
+
 for device in "${DEVICES[@]}"; do
     for family in "${families[@]}"; do
-        folder=$SCRATCH/$device-$family
-        compile "$spirv/$family.spv" "$device" "$options" "$folder"
-        "$here/disasm.py" "$folder/text" "$device" "${kernels_in[$family]}" >>"$SCRATCH/table" || failed=1
+        while (($(jobs -rp | wc -l) >= $(nproc))); do
+            wait -n
+        done
+        examine "$family" "$device" "$SCRATCH/$device-$family" &
     done
 done
-((failed == 0)) || die "the compiled kernels break a rule"
+wait
+for device in "${DEVICES[@]}"; do
+    for family in "${families[@]}"; do
+        [[ -e $SCRATCH/broken ]] || cat "$SCRATCH/$device-$family.rows" >>"$SCRATCH/table"
+    done
+done
+[[ ! -e $SCRATCH/broken ]] || die "the compiled kernels break a rule"
 
 if [[ ${1:-} == --update ]]; then
     cp "$SCRATCH/table" "$committed"
@@ -86,4 +99,4 @@ caught 'abort word read through a cache' 'a spin loop loads through a cache' "$S
 caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/ring_l16-vector_poll.spv" bmg-g21 "$options"
 caught 'buffers below 4 GiB only' 'through a cache' "$spirv/ring_l16.spv" dg2-g10 ''
 caught 'subnormals flushed' 'subnormals are flushed' "$spirv/ring_l16.spv" bmg-g21 "$options -cl-denorms-are-zero"
-say "${#DEVICES[@]} devices: no spills, staging uncached, polls and fences in their loops"
+say "${#DEVICES[@]} devices: no spills but those that disasm.py excepts by name, staging uncached, polls and fences in their loops"

@@ -91,8 +91,9 @@ fn the_gpu_is_preferred() {
 fn kernels_compile_and_spill_nothing() {
     let comm = alone(0);
     let kernels = comm.kernels();
-    // The link test's, and for lines of 8 bytes the ring's and the push algorithms' for each width.
-    assert_eq!(kernels.len(), 1 + 2 * 4);
+    // The link test's, the channels' that moves, and for lines of 8 bytes the ring's, the push algorithms' and the channels'
+    // that combines, for each width.
+    assert_eq!(kernels.len(), 1 + 1 + 3 * 4);
     for kernel in &kernels {
         println!("{}: {kernel:?}", kind().name);
         assert_eq!(kernel.spilled, 0, "{}", kernel.name);
