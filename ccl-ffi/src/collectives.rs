@@ -4,7 +4,7 @@
 use crate::boundary::{Code, call_entry, null};
 use crate::call::{Call, What, datatype, rank};
 use crate::group::issue;
-use crate::handle::OnecclComm;
+use crate::handle::{Live, OnecclComm};
 use ccl_core::{Error, Result};
 use std::ffi::{c_int, c_void};
 
@@ -17,6 +17,26 @@ fn on_host(stream: *mut c_void) -> Result<()> {
         "a stream (SYCL queue): only host buffers with a null stream so far; cclxAllReduceAfter takes Level Zero lists"
             .into(),
     ))
+}
+
+/// A collective's entry: issues what `call` makes of the caller's arguments, on host buffers.
+///
+/// # Safety
+/// As for the entries: what the call names holds what it reads and writes; `communicator` is null or a handle.
+unsafe fn collective(
+    name: &'static str,
+    communicator: *mut OnecclComm,
+    stream: *mut c_void,
+    call: impl FnOnce(&Live) -> Result<Call>,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        issue(handle, |live| {
+            on_host(stream)?;
+            call(live)
+        })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { call_entry(name, communicator, body) }
 }
 
 /// A caller's list of one count for each rank.
@@ -45,15 +65,12 @@ pub unsafe extern "C" fn onecclAllReduce(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |live| {
-            on_host(stream)?;
-            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
-            Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
-        })
+    let call = |live: &Live| {
+        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclAllReduce", communicator, body) }
+    unsafe { collective("onecclAllReduce", communicator, stream, call) }
 }
 
 /// The same on the rank `root` only.
@@ -71,15 +88,12 @@ pub unsafe extern "C" fn onecclReduce(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |live| {
-            on_host(stream)?;
-            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
-            Ok(Call { what: What::Reduce { root: rank(root, "root")? }, count, dtype, reduction, send, recv })
-        })
+    let call = |live: &Live| {
+        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        Ok(Call { what: What::Reduce { root: rank(root, "root")? }, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclReduce", communicator, body) }
+    unsafe { collective("onecclReduce", communicator, stream, call) }
 }
 
 /// The same of which every rank gets its piece of `count` elements. In place: `recv` = `send` + rank * `count`.
@@ -96,15 +110,12 @@ pub unsafe extern "C" fn onecclReduceScatter(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |live| {
-            on_host(stream)?;
-            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
-            Ok(Call { what: What::ReduceScatter, count, dtype, reduction, send, recv })
-        })
+    let call = |live: &Live| {
+        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        Ok(Call { what: What::ReduceScatter, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclReduceScatter", communicator, body) }
+    unsafe { collective("onecclReduceScatter", communicator, stream, call) }
 }
 
 /// `recv` = the `send` of the rank `root`, on every rank. In place: `send` = `recv`.
@@ -121,15 +132,12 @@ pub unsafe extern "C" fn onecclBroadcast(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::Broadcast { root: rank(root, "root")? };
-            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
-        })
+    let call = |_: &Live| {
+        let what = What::Broadcast { root: rank(root, "root")? };
+        Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclBroadcast", communicator, body) }
+    unsafe { collective("onecclBroadcast", communicator, stream, call) }
 }
 
 /// `recv` = this rank's piece of the `send` of the rank `root`. In place: `recv` = `send` + root * `count`.
@@ -146,15 +154,12 @@ pub unsafe extern "C" fn onecclScatter(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::Scatter { root: rank(root, "root")? };
-            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
-        })
+    let call = |_: &Live| {
+        let what = What::Scatter { root: rank(root, "root")? };
+        Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclScatter", communicator, body) }
+    unsafe { collective("onecclScatter", communicator, stream, call) }
 }
 
 /// `recv` = all ranks' `send`, by rank. In place: `send` = `recv` + rank * `count`.
@@ -170,15 +175,12 @@ pub unsafe extern "C" fn onecclAllGather(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::AllGather;
-            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
-        })
+    let call = |_: &Live| {
+        let what = What::AllGather;
+        Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclAllGather", communicator, body) }
+    unsafe { collective("onecclAllGather", communicator, stream, call) }
 }
 
 /// `recv` = this rank's pieces of all ranks' `send`, by rank; `count` elements each. In place: `send` = `recv`.
@@ -194,15 +196,12 @@ pub unsafe extern "C" fn onecclAllToAll(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::AllToAll;
-            Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
-        })
+    let call = |_: &Live| {
+        let what = What::AllToAll;
+        Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclAllToAll", communicator, body) }
+    unsafe { collective("onecclAllToAll", communicator, stream, call) }
 }
 
 /// The same with pieces of any size: `send` holds `to[i]` elements for each rank i, one after the other, and `recv` gets
@@ -221,18 +220,15 @@ pub unsafe extern "C" fn onecclAllToAllV(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |live| {
-            on_host(stream)?;
-            let n = live.comm.world_size();
-            // SAFETY: passed on to the caller.
-            let (to, from) =
-                unsafe { (counts(to, n, "the list of send counts")?, counts(from, n, "the list of receive counts")?) };
-            Ok(Call::moving(What::AllToAllV { to, from }, 0, datatype(datatype_number)?, send, recv))
-        })
+    let call = |live: &Live| {
+        let n = live.comm.world_size();
+        // SAFETY: passed on to the caller.
+        let (to, from) =
+            unsafe { (counts(to, n, "the list of send counts")?, counts(from, n, "the list of receive counts")?) };
+        Ok(Call::moving(What::AllToAllV { to, from }, 0, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclAllToAllV", communicator, body) }
+    unsafe { collective("onecclAllToAllV", communicator, stream, call) }
 }
 
 /// Sends to the rank `peer`, which receives as much.
@@ -248,15 +244,12 @@ pub unsafe extern "C" fn onecclSend(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::Send { to: rank(peer, "peer")? };
-            Ok(Call::moving(what, count, datatype(datatype_number)?, send, std::ptr::null_mut()))
-        })
+    let call = |_: &Live| {
+        let what = What::Send { to: rank(peer, "peer")? };
+        Ok(Call::moving(what, count, datatype(datatype_number)?, send, std::ptr::null_mut()))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclSend", communicator, body) }
+    unsafe { collective("onecclSend", communicator, stream, call) }
 }
 
 /// Receives from the rank `peer`, which sends as much.
@@ -272,13 +265,10 @@ pub unsafe extern "C" fn onecclRecv(
     communicator: *mut OnecclComm,
     stream: *mut c_void,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |_| {
-            on_host(stream)?;
-            let what = What::Receive { from: rank(peer, "peer")? };
-            Ok(Call::moving(what, count, datatype(datatype_number)?, std::ptr::null(), recv))
-        })
+    let call = |_: &Live| {
+        let what = What::Receive { from: rank(peer, "peer")? };
+        Ok(Call::moving(what, count, datatype(datatype_number)?, std::ptr::null(), recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { call_entry("onecclRecv", communicator, body) }
+    unsafe { collective("onecclRecv", communicator, stream, call) }
 }

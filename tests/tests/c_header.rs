@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::{DataType, ReduceOp, bootstrap};
-use ccl_tests::Group;
 use ccl_tests::graph::Lab;
+use ccl_tests::{Group, Rank};
 use ccl_ze::Communicator;
 use cclx::*;
-use level_zero_sys::ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
+use level_zero_sys::{ZE_COMMAND_QUEUE_FLAG_IN_ORDER, ze_command_list_handle_t};
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::path::Path;
@@ -78,22 +78,41 @@ fn c_and_cpp_take_it_and_it_declares_what_is_exported() {
     assert_eq!(declared.len(), 6);
 }
 
+/// A rank of two that calls by C, with a stream of its own.
+struct Caller {
+    comm: *mut OnecclComm,
+    /// Another communicator of this process on the device, which shares the context.
+    beside: Communicator,
+    lab: Lab,
+    list: ze_command_list_handle_t,
+    stream: *mut CclxStream,
+}
+
+impl Caller {
+    fn of(rank: &Rank) -> Self {
+        onecclSetDevice(rank.rank as u32);
+        let (mut comm, mut stream) = (null_mut(), null_mut());
+        // SAFETY: any bytes are an id; the place for the handle is this function's.
+        unsafe {
+            let id = std::mem::transmute::<[u8; 4096], OnecclUniqueId>(*rank.id.as_bytes());
+            assert_eq!(onecclCommInitRank(&raw mut comm, 2, id, rank.rank as i32), 0);
+        }
+        let mesh = bootstrap::local(1).unwrap().remove(0);
+        let beside = Communicator::builder().unwrap().device(rank.rank).init_local(mesh).unwrap();
+        let lab = Lab::new(&beside);
+        let list = lab.list(0, ZE_COMMAND_QUEUE_FLAG_IN_ORDER);
+        // SAFETY: both handles are live.
+        assert_eq!(unsafe { cclxStreamCreate(comm, list.cast(), &raw mut stream) }, 0);
+        Self { comm, beside, lab, list, stream }
+    }
+}
+
 #[test]
 fn calls_with_events_on_a_list() {
     Group::new("calls_with_events_on_a_list", 2).env("CCLX_DEVICE", "soft").run(|rank| {
         // SAFETY: every handle is live and every buffer as long as it is said to be, until the list is waited for.
         unsafe {
-            let mut comm = null_mut();
-            onecclSetDevice(rank.rank as u32);
-            let id = std::mem::transmute::<[u8; 4096], OnecclUniqueId>(*rank.id.as_bytes());
-            assert_eq!(onecclCommInitRank(&raw mut comm, 2, id, rank.rank as i32), 0);
-            // Another communicator of this process on the device shares the context.
-            let mesh = bootstrap::local(1).unwrap().remove(0);
-            let beside = Communicator::builder().unwrap().device(rank.rank).init_local(mesh).unwrap();
-            let lab = Lab::new(&beside);
-            let list = lab.list(0, ZE_COMMAND_QUEUE_FLAG_IN_ORDER);
-            let mut stream = null_mut();
-            assert_eq!(cclxStreamCreate(comm, list.cast(), &raw mut stream), 0);
+            let Caller { comm, beside, lab, list, stream } = Caller::of(&rank);
             let other = beside.stream(1).unwrap();
             let memory = beside.alloc::<f32>(700).unwrap();
             let at: *mut c_void = memory.as_ptr().cast();
@@ -131,16 +150,7 @@ fn boundaries_of_c_callers() {
     Group::new("boundaries_of_c_callers", 2).env("CCLX_DEVICE", "soft").run(|rank| {
         // SAFETY: every handle is live and every buffer as long as it is said to be, until the list is waited for.
         unsafe {
-            let mut comm = null_mut();
-            onecclSetDevice(rank.rank as u32);
-            let id = std::mem::transmute::<[u8; 4096], OnecclUniqueId>(*rank.id.as_bytes());
-            assert_eq!(onecclCommInitRank(&raw mut comm, 2, id, rank.rank as i32), 0);
-            let mesh = bootstrap::local(1).unwrap().remove(0);
-            let beside = Communicator::builder().unwrap().device(rank.rank).init_local(mesh).unwrap();
-            let lab = Lab::new(&beside);
-            let list = lab.list(0, ZE_COMMAND_QUEUE_FLAG_IN_ORDER);
-            let mut stream = null_mut();
-            assert_eq!(cclxStreamCreate(comm, list.cast(), &raw mut stream), 0);
+            let Caller { comm, beside, lab, list, stream } = Caller::of(&rank);
             let (other, done) = (beside.stream(1).unwrap(), lab.counter_event(0));
             // Post alone: x' = 3 x + X for the first stream, 5 x + X for the second, where comb is the identity.
             let (rows, hidden) = (3usize, 70usize);
