@@ -359,8 +359,75 @@ functions! {
         zeKernelSetGlobalOffsetExp: zeKernelSetGlobalOffsetExp_t = fn(
             hKernel: ze_kernel_handle_t, offsetX: u32, offsetY: u32, offsetZ: u32,
         ) -> ze_result_t;
+        zeDeviceGetImageProperties: zeDeviceGetImageProperties_t = fn(
+            hDevice: ze_device_handle_t, pImageProperties: *mut ze_device_image_properties_t,
+        ) -> ze_result_t;
+        zeKernelGetIndirectAccess: zeKernelGetIndirectAccess_t = fn(
+            hKernel: ze_kernel_handle_t, pFlags: *mut ze_kernel_indirect_access_flags_t,
+        ) -> ze_result_t;
+        zeKernelGetSourceAttributes: zeKernelGetSourceAttributes_t = fn(
+            hKernel: ze_kernel_handle_t, pSize: *mut u32, pString: *mut *mut c_char,
+        ) -> ze_result_t;
+        zeCommandListAppendMemoryCopyRegion: zeCommandListAppendMemoryCopyRegion_t = fn(
+            hCommandList: ze_command_list_handle_t, dstptr: *mut c_void, dstRegion: *const ze_copy_region_t,
+            dstPitch: u32, dstSlicePitch: u32, srcptr: *const c_void, srcRegion: *const ze_copy_region_t,
+            srcPitch: u32, srcSlicePitch: u32, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandListAppendMemoryCopyFromContext: zeCommandListAppendMemoryCopyFromContext_t = fn(
+            hCommandList: ze_command_list_handle_t, dstptr: *mut c_void, hContextSrc: ze_context_handle_t,
+            srcptr: *const c_void, size: usize, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandListGetNextCommandIdExp: zeCommandListGetNextCommandIdExp_t = fn(
+            hCommandList: ze_command_list_handle_t, desc: *const ze_mutable_command_id_exp_desc_t,
+            pCommandId: *mut u64,
+        ) -> ze_result_t;
+        zeCommandListGetNextCommandIdWithKernelsExp: zeCommandListGetNextCommandIdWithKernelsExp_t = fn(
+            hCommandList: ze_command_list_handle_t, desc: *const ze_mutable_command_id_exp_desc_t, numKernels: u32,
+            phKernels: *mut ze_kernel_handle_t, pCommandId: *mut u64,
+        ) -> ze_result_t;
+        zeCommandListUpdateMutableCommandsExp: zeCommandListUpdateMutableCommandsExp_t = fn(
+            hCommandList: ze_command_list_handle_t, desc: *const ze_mutable_commands_exp_desc_t,
+        ) -> ze_result_t;
+        zeCommandListUpdateMutableCommandSignalEventExp: zeCommandListUpdateMutableCommandSignalEventExp_t = fn(
+            hCommandList: ze_command_list_handle_t, commandId: u64, hSignalEvent: ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandListUpdateMutableCommandWaitEventsExp: zeCommandListUpdateMutableCommandWaitEventsExp_t = fn(
+            hCommandList: ze_command_list_handle_t, commandId: u64, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandListUpdateMutableCommandKernelsExp: zeCommandListUpdateMutableCommandKernelsExp_t = fn(
+            hCommandList: ze_command_list_handle_t, numKernels: u32, pCommandId: *mut u64,
+            phKernels: *mut ze_kernel_handle_t,
+        ) -> ze_result_t;
     }
     extension {
+        zeCommandListIsMutableExp: zeCommandListIsMutableExp_t = fn(
+            hCommandList: ze_command_list_handle_t, pIsMutable: *mut ze_bool_t,
+        ) -> ze_result_t;
+        zeCommandListAppendMemoryCopyWithParameters: zeCommandListAppendMemoryCopyWithParameters_t = fn(
+            hCommandList: ze_command_list_handle_t, dstptr: *mut c_void, srcptr: *const c_void, size: usize,
+            pNext: *const c_void, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandListAppendMemoryFillWithParameters: zeCommandListAppendMemoryFillWithParameters_t = fn(
+            hCommandList: ze_command_list_handle_t, ptr: *mut c_void, pattern: *const c_void, pattern_size: usize,
+            size: usize, pNext: *const c_void, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeCommandQueueGetFlags: zeCommandQueueGetFlags_t = fn(
+            hCmdQueue: ze_command_queue_handle_t, pFlags: *mut ze_command_queue_flags_t,
+        ) -> ze_result_t;
+        zeCommandQueueGetMode: zeCommandQueueGetMode_t = fn(
+            hCmdQueue: ze_command_queue_handle_t, pMode: *mut ze_command_queue_mode_t,
+        ) -> ze_result_t;
+        zeCommandQueueGetPriority: zeCommandQueueGetPriority_t = fn(
+            hCmdQueue: ze_command_queue_handle_t, pPriority: *mut ze_command_queue_priority_t,
+        ) -> ze_result_t;
+        zeCommandListImmediateGetPriority: zeCommandListImmediateGetPriority_t = fn(
+            hCommandList: ze_command_list_handle_t, pPriority: *mut ze_command_queue_priority_t,
+        ) -> ze_result_t;
         zeCommandListAppendLaunchKernelWithParameters: zeCommandListAppendLaunchKernelWithParameters_t = fn(
             hCommandList: ze_command_list_handle_t, hKernel: ze_kernel_handle_t, pGroupCounts: *const ze_group_count_t,
             pNext: *const c_void, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,

@@ -1,5 +1,6 @@
-//! Entry points that append commands other than kernels.
+//! Entry points that append commands other than kernels, copies and fills.
 
+mod copy;
 mod launch;
 
 use crate::abi::run;
@@ -9,8 +10,7 @@ use crate::error::fail;
 use crate::event;
 use crate::handle::get;
 use crate::list::{List, wait_list};
-use crate::op::{Op, Pattern};
-use crate::properties::MAX_FILL_PATTERN;
+use crate::op::Op;
 use crate::queue::lists;
 use level_zero_sys::*;
 use std::ffi::c_void;
@@ -85,53 +85,6 @@ unsafe extern "C" fn zeCommandListAppendMemoryRangesBarrier(
         }
         // A barrier for all memory serves any ranges.
         Ok(Op::Barrier)
-    })
-}
-
-unsafe extern "C" fn zeCommandListAppendMemoryCopy(
-    hCommandList: ze_command_list_handle_t,
-    dstptr: *mut c_void,
-    srcptr: *const c_void,
-    size: usize,
-    hSignalEvent: ze_event_handle_t,
-    numWaitEvents: u32,
-    phWaitEvents: *mut ze_event_handle_t,
-) -> ze_result_t {
-    let edges = Edges { signal: hSignalEvent, wait_count: numWaitEvents, waits: phWaitEvents };
-    append(hCommandList, &edges, |_| {
-        if dstptr.is_null() || srcptr.is_null() {
-            return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
-        }
-        Ok(Op::Copy { target: dstptr.cast(), source: srcptr.cast(), size })
-    })
-}
-
-unsafe extern "C" fn zeCommandListAppendMemoryFill(
-    hCommandList: ze_command_list_handle_t,
-    ptr: *mut c_void,
-    pattern: *const c_void,
-    pattern_size: usize,
-    size: usize,
-    hSignalEvent: ze_event_handle_t,
-    numWaitEvents: u32,
-    phWaitEvents: *mut ze_event_handle_t,
-) -> ze_result_t {
-    let edges = Edges { signal: hSignalEvent, wait_count: numWaitEvents, waits: phWaitEvents };
-    append(hCommandList, &edges, |_| {
-        if ptr.is_null() || pattern.is_null() {
-            return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
-        }
-        if !pattern_size.is_power_of_two() || pattern_size > MAX_FILL_PATTERN {
-            let text = format!("a pattern of {pattern_size} bytes: it must be a power of two up to {MAX_FILL_PATTERN}");
-            return Err(fail(ZE_RESULT_ERROR_INVALID_SIZE, text));
-        }
-        if !size.is_multiple_of(pattern_size) {
-            let text = format!("{size} bytes are no multiple of a pattern of {pattern_size}");
-            return Err(fail(ZE_RESULT_ERROR_INVALID_SIZE, text));
-        }
-        // SAFETY: the specification promises `pattern_size` bytes, which are read during the call.
-        let pattern = Pattern::new(unsafe { std::slice::from_raw_parts(pattern.cast(), pattern_size) });
-        Ok(Op::Fill { target: ptr.cast(), size, pattern })
     })
 }
 
@@ -270,8 +223,6 @@ mod entries {
         zeCommandListAppendWriteGlobalTimestamp: zeCommandListAppendWriteGlobalTimestamp_t,
         zeCommandListAppendBarrier: zeCommandListAppendBarrier_t,
         zeCommandListAppendMemoryRangesBarrier: zeCommandListAppendMemoryRangesBarrier_t,
-        zeCommandListAppendMemoryCopy: zeCommandListAppendMemoryCopy_t,
-        zeCommandListAppendMemoryFill: zeCommandListAppendMemoryFill_t,
         zeCommandListAppendMemoryPrefetch: zeCommandListAppendMemoryPrefetch_t,
         zeCommandListAppendMemAdvise: zeCommandListAppendMemAdvise_t,
         zeCommandListAppendSignalEvent: zeCommandListAppendSignalEvent_t,
@@ -285,5 +236,5 @@ mod entries {
 
 /// The address of this module's entry point called `name`.
 pub(crate) fn resolve(name: &[u8]) -> Option<*const c_void> {
-    entries::resolve(name).or_else(|| launch::resolve(name))
+    entries::resolve(name).or_else(|| copy::resolve(name)).or_else(|| launch::resolve(name))
 }

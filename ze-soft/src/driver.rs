@@ -1,6 +1,6 @@
 //! The driver: how it is found, what it says of itself, and its extension functions.
 
-use crate::abi::{chain, input, list, output, run, text};
+use crate::abi::{bytes, chain, input, list, output, run, text};
 use crate::entry::entry_points;
 use crate::error::{self, fail};
 use crate::handle::{Object, export, get};
@@ -34,10 +34,16 @@ const EXTENSIONS: &[(&CStr, u32)] = &[
     (ZE_KERNEL_MAX_GROUP_SIZE_PROPERTIES_EXT_NAME, ze_make_version(1, 0)),
     (ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME, ze_make_version(1, 0)),
     (ZE_IMMEDIATE_COMMAND_LIST_APPEND_EXP_NAME, ze_make_version(1, 0)),
-    (c"ZEX_counter_based_event", ze_make_version(1, 0)),
+    (ZEX_COUNTER_BASED_EVENT_EXT_NAME, ze_make_version(1, 0)),
+    (ZE_GLOBAL_OFFSET_EXP_NAME, ze_make_version(1, 0)),
+    (c"ZE_intel_get_driver_version_string", ze_make_version(1, 0)),
     (ZE_RECORD_REPLAY_GRAPH_EXT_NAME, ze_make_version(1, 0)),
     (ZE_RECORD_REPLAY_GRAPH_EXP_NAME, ze_make_version(1, 0)),
 ];
+
+/// This driver's version in the numbering of Intel's driver, by which programs tell what a driver can do: one that has all
+/// that is here, launches with arguments among it.
+const VERSION_STRING: &CStr = c"1.17.39122";
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
@@ -191,6 +197,10 @@ unsafe extern "C" fn zeDriverGetExtensionFunctionAddress(
                 let function: ext::zeSoftFault_t = fault::set_fault;
                 function as *const c_void
             }
+            name if name == c"zeIntelGetDriverVersionString" => {
+                let function: unsafe extern "C" fn(_, _, _) -> _ = zeIntelGetDriverVersionString;
+                function as *const c_void
+            }
             name => crate::graph::extension(name).unwrap_or_else(|| crate::resolve(name)),
         };
         *address = function.cast_mut();
@@ -221,6 +231,18 @@ unsafe extern "C" fn zeDriverGetDefaultContext(hDriver: ze_driver_handle_t) -> z
         Ok(_) => context::default_handle(),
         Err(_) => std::ptr::null_mut(),
     }
+}
+
+unsafe extern "C" fn zeIntelGetDriverVersionString(
+    hDriver: ze_driver_handle_t,
+    pDriverVersion: *mut c_char,
+    pVersionSize: *mut usize,
+) -> ze_result_t {
+    run(|| {
+        get::<Driver, _>(hDriver)?;
+        // SAFETY: as for the specification's functions that answer with bytes.
+        unsafe { bytes(pVersionSize, pDriverVersion.cast(), VERSION_STRING.to_bytes_with_nul()) }
+    })
 }
 
 unsafe extern "C" fn zexDriverImportExternalPointer(

@@ -133,6 +133,24 @@ impl Kernel {
         Self { name, module, code, launches, state }
     }
 
+    /// Sets where the numbers of the work-items of the launches to come begin.
+    fn set_global_offset(&self, offset: [u32; 3]) -> Result<(), ze_result_t> {
+        match &self.code {
+            Code::Spirv(kernel) => {
+                let place = kernel.offset.offset..kernel.offset.offset + kernel.offset.size;
+                let mut state = self.state.lock();
+                let bytes = Chunk::bytes_mut(&mut state.values)[place].iter_mut();
+                bytes.zip(offset.iter().flat_map(|items| items.to_ne_bytes())).for_each(|(to, from)| *to = from);
+                Ok(())
+            }
+            Code::Native(_) | Code::Cuda(_) if offset == [0; 3] => Ok(()),
+            Code::Native(_) | Code::Cuda(_) => Err(fail(
+                ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                format!("kernel {} can't be launched with a global offset by this engine", self.name.to_string_lossy()),
+            )),
+        }
+    }
+
     /// Sets the group size of the launches to come.
     fn set_group_size(&self, size: [u32; 3]) -> Result<(), ze_result_t> {
         self.check_group_size(size)?;

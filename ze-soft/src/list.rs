@@ -37,9 +37,7 @@ enum ListKind {
     Immediate {
         lane: LaneId,
         progress: Arc<Progress>,
-        index: u32,
-        flags: ze_command_queue_flags_t,
-        mode: ze_command_queue_mode_t,
+        made: Made,
         /// What will have run the newest command.
         newest: crate::exec::SourceCell,
     },
@@ -48,6 +46,14 @@ enum ListKind {
         record: Mutex<Record>,
         chain: Arc<Chain>,
     },
+}
+
+/// How an immediate list was created.
+struct Made {
+    index: u32,
+    flags: ze_command_queue_flags_t,
+    mode: ze_command_queue_mode_t,
+    priority: ze_command_queue_priority_t,
 }
 
 impl Object for List {
@@ -130,20 +136,20 @@ impl List {
 
     /// What a capture needs to know to begin on this list, if one may.
     pub(crate) fn recordable(&self) -> Result<Site<'_>, ze_result_t> {
-        let ListKind::Immediate { mode, .. } = &self.kind else {
+        let ListKind::Immediate { made, .. } = &self.kind else {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "only an immediate list can be captured"));
         };
         if self.session().is_some() {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this list is being captured already"));
         }
-        check_asynchronous(*mode)?;
+        check_asynchronous(made.mode)?;
         Ok(self.site())
     }
 
     /// The capture that a command of this list would belong to if it waited for `event`, which a capture recorded.
     fn join(&self, event: &Event, own: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, ze_result_t> {
         let Some(other) = event.captured().session() else { return Ok(own) };
-        let ListKind::Immediate { mode, .. } = &self.kind else {
+        let ListKind::Immediate { made, .. } = &self.kind else {
             event.check_usable()?;
             return Ok(own);
         };
@@ -153,7 +159,7 @@ impl List {
                 let text = "this event belongs to another recording, and two recordings can't become one";
                 Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_MERGE_ATTEMPT, text))
             }
-            None => check_asynchronous(*mode).map(|()| Some(other)),
+            None => check_asynchronous(made.mode).map(|()| Some(other)),
         }
     }
 
@@ -193,7 +199,7 @@ impl List {
 
     /// What follows a submission to an immediate list.
     fn submitted(&self, receipt: Receipt, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
-        let ListKind::Immediate { newest, mode, .. } = &self.kind else { return Ok(()) };
+        let ListKind::Immediate { newest, made, .. } = &self.kind else { return Ok(()) };
         newest.set(receipt.source);
         if let Some(event) = event {
             // Who waits for it now waits for this, not for what a recording has of it.
@@ -206,7 +212,7 @@ impl List {
             (Some(event), _) => event.expect(receipt.source),
             (None, _) => {}
         }
-        if *mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS {
+        if made.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS {
             self.synchronize(u64::MAX)?;
         }
         Ok(())
@@ -267,14 +273,14 @@ impl List {
         target: Target,
         event: Option<&Arc<Event>>,
     ) -> Result<(), ze_result_t> {
-        let ListKind::Immediate { lane, mode, .. } = &self.kind else {
+        let ListKind::Immediate { lane, made, .. } = &self.kind else {
             let text = "a graph is replayed on a list like the one on which it was recorded: an immediate list";
             return Err(fail(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, text));
         };
         let mut waits = target.not_recorded("graphs")?;
         let (device, ordinal) = (self.executor.device(), self.executor.ordinal());
         let (here, home) = (Home { device, ordinal, in_order: self.counter.is_some() }, graph.body().home);
-        if *mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS || here != home {
+        if made.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS || here != home {
             let Home { device, ordinal, in_order } = home;
             let order = if in_order { "in order" } else { "out of order" };
             let text = format!(

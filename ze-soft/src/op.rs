@@ -21,6 +21,8 @@ pub(crate) enum Op {
     Barrier,
     /// Copies memory that may overlap.
     Copy { target: *mut u8, source: *const u8, size: usize },
+    /// Copies a box out of an array into another.
+    CopyRegion(Box<Region>),
     /// Repeats a pattern.
     Fill { target: *mut u8, size: usize, pattern: Pattern },
     /// Runs a kernel.
@@ -35,6 +37,30 @@ pub(crate) enum Op {
     Replay(Arc<cuda::Graph>),
     /// Calls a function of the host.
     Call { function: unsafe extern "C" fn(*mut c_void), data: *mut c_void },
+}
+
+/// Two boxes of the same size, each in an array of its own, as rows: the places of their first bytes, and how far the next
+/// row and the next slice are.
+pub(crate) struct Region {
+    pub(crate) target: *mut u8,
+    pub(crate) target_pitches: [usize; 2],
+    pub(crate) source: *const u8,
+    pub(crate) source_pitches: [usize; 2],
+    /// Bytes, rows, slices.
+    pub(crate) extent: [usize; 3],
+}
+
+impl Region {
+    /// Its rows: target, source and bytes of each.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (*mut u8, *const u8, usize)> {
+        let [width, rows, slices] = self.extent;
+        let place =
+            |[row, slice]: [usize; 2], [row_pitch, slice_pitch]: [usize; 2]| row * row_pitch + slice * slice_pitch;
+        (0..slices).flat_map(move |slice| (0..rows).map(move |row| [row, slice])).map(move |at| {
+            let target = self.target.wrapping_add(place(at, self.target_pitches));
+            (target, self.source.wrapping_add(place(at, self.source_pitches)), width)
+        })
+    }
 }
 
 /// The bytes of a fill's pattern: short ones, which are the usual, need no allocation.
@@ -77,6 +103,10 @@ impl Op {
             Self::Nothing | Self::Barrier | Self::Replay(_) => {}
             // SAFETY: the program promised that both ranges are accessible until the command has run.
             Self::Copy { target, source, size } => unsafe { std::ptr::copy(*source, *target, *size) },
+            // SAFETY: as for a copy.
+            Self::CopyRegion(region) => region.rows().for_each(|(target, source, size)| unsafe {
+                std::ptr::copy(source, target, size);
+            }),
             // SAFETY: as for a copy; no pattern is empty.
             Self::Fill { target, size, pattern } => unsafe { fill(*target, *size, pattern.bytes()) },
             Self::Launch(launch) => launch.run(),

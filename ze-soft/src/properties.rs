@@ -223,6 +223,21 @@ unsafe extern "C" fn zeDeviceGetCacheProperties(
     })
 }
 
+unsafe extern "C" fn zeDeviceGetImageProperties(
+    hDevice: ze_device_handle_t,
+    pImageProperties: *mut ze_device_image_properties_t,
+) -> ze_result_t {
+    run(|| {
+        get::<Device, _>(hDevice)?;
+        // SAFETY: the specification's promise.
+        let properties = unsafe { output(pImageProperties) }?;
+        // No images at all.
+        *properties =
+            ze_device_image_properties_t { stype: properties.stype, pNext: properties.pNext, ..Default::default() };
+        Ok(())
+    })
+}
+
 unsafe extern "C" fn zeDeviceGetExternalMemoryProperties(
     hDevice: ze_device_handle_t,
     pExternalMemoryProperties: *mut ze_device_external_memory_properties_t,
@@ -282,6 +297,7 @@ entry_points! {
     zeDeviceGetMemoryProperties: zeDeviceGetMemoryProperties_t,
     zeDeviceGetMemoryAccessProperties: zeDeviceGetMemoryAccessProperties_t,
     zeDeviceGetCacheProperties: zeDeviceGetCacheProperties_t,
+    zeDeviceGetImageProperties: zeDeviceGetImageProperties_t,
     zeDeviceGetExternalMemoryProperties: zeDeviceGetExternalMemoryProperties_t,
     zeDeviceGetP2PProperties: zeDeviceGetP2PProperties_t,
     zeDevicePciGetPropertiesExt: zeDevicePciGetPropertiesExt_t,

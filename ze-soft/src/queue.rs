@@ -77,7 +77,9 @@ impl Flow {
 pub(crate) struct Queue {
     executor: Arc<Executor>,
     index: u32,
+    flags: ze_command_queue_flags_t,
     mode: ze_command_queue_mode_t,
+    priority: ze_command_queue_priority_t,
     flow: Arc<Flow>,
 }
 
@@ -130,8 +132,9 @@ unsafe extern "C" fn zeCommandQueueCreate(
         // SAFETY: the specification's promise about these two pointers.
         let (desc, queue) = unsafe { (input(desc)?, output(phCommandQueue)?) };
         let executor = queue_executor(hDevice, desc)?;
-        let (index, mode, flow) = (desc.index, desc.mode, Flow::new(executor.clone()));
-        *queue = export(Arc::new(Queue { executor, index, mode, flow }));
+        let &ze_command_queue_desc_t { index, flags, mode, priority, .. } = desc;
+        let flow = Flow::new(executor.clone());
+        *queue = export(Arc::new(Queue { executor, index, flags, mode, priority, flow }));
         Ok(())
     })
 }
@@ -184,25 +187,46 @@ unsafe extern "C" fn zeCommandQueueSynchronize(hCommandQueue: ze_command_queue_h
     }
 }
 
-unsafe extern "C" fn zeCommandQueueGetOrdinal(
-    hCommandQueue: ze_command_queue_handle_t,
-    pOrdinal: *mut u32,
-) -> ze_result_t {
+/// Answers a question about a queue.
+fn answer<T>(queue: ze_command_queue_handle_t, answer: *mut T, ask: impl FnOnce(&Queue) -> T) -> ze_result_t {
     run(|| {
-        let queue = get::<Queue, _>(hCommandQueue)?;
+        let queue = get::<Queue, _>(queue)?;
         // SAFETY: the specification's promise.
-        *unsafe { output(pOrdinal) }? = queue.executor.ordinal();
+        *unsafe { output(answer) }? = ask(queue);
         Ok(())
     })
 }
 
+unsafe extern "C" fn zeCommandQueueGetOrdinal(
+    hCommandQueue: ze_command_queue_handle_t,
+    pOrdinal: *mut u32,
+) -> ze_result_t {
+    answer(hCommandQueue, pOrdinal, |queue| queue.executor.ordinal())
+}
+
 unsafe extern "C" fn zeCommandQueueGetIndex(hCommandQueue: ze_command_queue_handle_t, pIndex: *mut u32) -> ze_result_t {
-    run(|| {
-        let queue = get::<Queue, _>(hCommandQueue)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(pIndex) }? = queue.index;
-        Ok(())
-    })
+    answer(hCommandQueue, pIndex, |queue| queue.index)
+}
+
+unsafe extern "C" fn zeCommandQueueGetFlags(
+    hCmdQueue: ze_command_queue_handle_t,
+    pFlags: *mut ze_command_queue_flags_t,
+) -> ze_result_t {
+    answer(hCmdQueue, pFlags, |queue| queue.flags)
+}
+
+unsafe extern "C" fn zeCommandQueueGetMode(
+    hCmdQueue: ze_command_queue_handle_t,
+    pMode: *mut ze_command_queue_mode_t,
+) -> ze_result_t {
+    answer(hCmdQueue, pMode, |queue| queue.mode)
+}
+
+unsafe extern "C" fn zeCommandQueueGetPriority(
+    hCmdQueue: ze_command_queue_handle_t,
+    pPriority: *mut ze_command_queue_priority_t,
+) -> ze_result_t {
+    answer(hCmdQueue, pPriority, |queue| queue.priority)
 }
 
 entry_points! {
@@ -212,4 +236,7 @@ entry_points! {
     zeCommandQueueSynchronize: zeCommandQueueSynchronize_t,
     zeCommandQueueGetOrdinal: zeCommandQueueGetOrdinal_t,
     zeCommandQueueGetIndex: zeCommandQueueGetIndex_t,
+    zeCommandQueueGetFlags: zeCommandQueueGetFlags_t,
+    zeCommandQueueGetMode: zeCommandQueueGetMode_t,
+    zeCommandQueueGetPriority: zeCommandQueueGetPriority_t,
 }

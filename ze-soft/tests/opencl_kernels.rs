@@ -37,6 +37,37 @@ fn vectors_are_added_wherever_they_lie() {
     assert_eq!(sum[count], -1.0);
 }
 
+#[test]
+#[ignore = "needs an OpenCL CPU runtime: .ci/beds/opencl.sh"]
+fn work_items_are_numbered_from_the_global_offset() {
+    let bed = bed();
+    let list = List::new(&bed, 0, 0);
+    let (first, second, sum) = (bed.alloc(0, 4096), bed.alloc(0, 4096), bed.alloc(0, 4096));
+    let (first, second, sum) = (first.cast::<f32>(), second.cast::<f32>(), sum.cast::<f32>());
+    for i in 0..256usize {
+        unsafe {
+            first.add(i).write(i as f32);
+            second.add(i).write(3.0);
+            sum.add(i).write(-1.0);
+        }
+    }
+    let kernel = kernel(&bed, c"add");
+    set_all(&bed, kernel, &[pointer(first), pointer(second), pointer(sum), value(256u32)]);
+    set_group(&bed, kernel, [16, 1, 1]);
+    let offset = bed.ze.zeKernelSetGlobalOffsetExp.unwrap();
+    ok(unsafe { offset(kernel, 100, 0, 0) });
+    ok(list.launch(kernel, [3, 1, 1]));
+    // A launch that was made keeps its own.
+    ok(unsafe { offset(kernel, 0, 0, 0) });
+    ok(list.launch(kernel, [1, 1, 1]));
+    list.wait();
+    for i in 0..256usize {
+        let written = i < 16 || (100..148).contains(&i);
+        assert_eq!(unsafe { sum.add(i).read() }, if written { i as f32 + 3.0 } else { -1.0 }, "{i}");
+    }
+    ok(unsafe { (bed.ze.zeKernelDestroy)(kernel) });
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Odd {

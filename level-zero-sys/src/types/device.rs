@@ -330,4 +330,18 @@ structs! {
         pub pNext: *mut c_void,
         pub currUsableMemSize: u64,
     }
+
+    #[stype(ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES)]
+    pub struct ze_device_image_properties_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *mut c_void,
+        pub maxImageDims1D: u32,
+        pub maxImageDims2D: u32,
+        pub maxImageDims3D: u32,
+        pub maxImageBufferSize: u64,
+        pub maxImageArraySlices: u32,
+        pub maxSamplers: u32,
+        pub maxReadImageArgs: u32,
+        pub maxWriteImageArgs: u32,
+    }
 }

@@ -82,4 +82,72 @@ structs! {
         pub mutableCommandListFlags: ze_mutable_command_list_exp_flags_t,
         pub mutableCommandFlags: ze_mutable_command_exp_flags_t,
     }
+
+    pub struct ze_copy_region_t {
+        pub originX: u32,
+        pub originY: u32,
+        pub originZ: u32,
+        pub width: u32,
+        pub height: u32,
+        pub depth: u32,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_COMMAND_LIST_EXP_DESC)]
+    pub struct ze_mutable_command_list_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub flags: ze_mutable_command_list_exp_flags_t,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_COMMAND_ID_EXP_DESC)]
+    pub struct ze_mutable_command_id_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub flags: ze_mutable_command_exp_flags_t,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_COMMANDS_EXP_DESC)]
+    pub struct ze_mutable_commands_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub flags: u32,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_KERNEL_ARGUMENT_EXP_DESC)]
+    pub struct ze_mutable_kernel_argument_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub commandId: u64,
+        pub argIndex: u32,
+        pub argSize: usize,
+        pub pArgValue: *const c_void,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_GROUP_COUNT_EXP_DESC)]
+    pub struct ze_mutable_group_count_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub commandId: u64,
+        pub pGroupCount: *const ze_group_count_t,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_GROUP_SIZE_EXP_DESC)]
+    pub struct ze_mutable_group_size_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub commandId: u64,
+        pub groupSizeX: u32,
+        pub groupSizeY: u32,
+        pub groupSizeZ: u32,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_MUTABLE_GLOBAL_OFFSET_EXP_DESC)]
+    pub struct ze_mutable_global_offset_exp_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub commandId: u64,
+        pub offsetX: u32,
+        pub offsetY: u32,
+        pub offsetZ: u32,
+    }
 }

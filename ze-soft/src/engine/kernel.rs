@@ -20,7 +20,9 @@ pub(crate) struct Kernel {
     pub(crate) facts: Facts,
     /// Where the values of its arguments lie. Of local memory the value is its size.
     pub(crate) arguments: Vec<Argument>,
-    /// The bytes that all values take.
+    /// Where the global offset of a launch lies: behind the values.
+    pub(crate) offset: Argument,
+    /// The bytes that all values take, the offset included.
     pub(crate) size: usize,
     /// The runtime's kernel objects that no launch uses at the moment: an object's arguments are the object's own, so
     /// launches that run at once need one each.
@@ -48,13 +50,16 @@ impl Kernel {
     /// The kernel of that name; `None` if the program has none.
     pub(crate) fn find(program: &Arc<Program>, name: &CStr) -> Result<Option<Self>, String> {
         let Some(signature) = program.signature(name) else { return Ok(None) };
-        let sizes: Vec<usize> = signature.parameters.iter().map(|parameter| parameter.size()).collect();
-        let (arguments, size) = layout(&sizes);
+        let sizes = signature.parameters.iter().map(|parameter| parameter.size());
+        let sizes: Vec<usize> = sizes.chain([size_of::<[u32; 3]>()]).collect();
+        let (mut arguments, size) = layout(&sizes);
+        let offset = arguments.pop().ok_or("a kernel has no place for its offset")?;
         let mut kernel = Self {
             program: program.clone(),
             signature: signature.clone(),
             facts: Facts::default(),
             arguments,
+            offset,
             size,
             spare: Mutex::default(),
         };
@@ -104,12 +109,15 @@ impl Kernel {
         }
         let local = group_size.map(|items| items as usize);
         let global: [usize; 3] = std::array::from_fn(|i| groups[i] as usize * local[i]);
+        // SAFETY: the caller's promise; the offset lies behind the arguments' values.
+        let offset = unsafe { values.add(self.offset.offset).cast::<[u32; 3]>().read_unaligned() };
+        let offset = offset.map(|items| items as usize);
         let launched = runtime.with_queue(|queue| {
             let _launch = Launch::begin();
             let enqueue = runtime.api.clEnqueueNDRangeKernel;
-            let (global, local) = (global.as_ptr(), local.as_ptr());
-            // SAFETY: live objects; both sizes have three entries; no events. The kernel's memory is the caller's.
-            let code = unsafe { enqueue(queue, instance.0, 3, null(), global, local, 0, null(), null_mut()) };
+            let (offset, global, local) = (offset.as_ptr(), global.as_ptr(), local.as_ptr());
+            // SAFETY: live objects; all sizes have three entries; no events. The kernel's memory is the caller's.
+            let code = unsafe { enqueue(queue, instance.0, 3, offset, global, local, 0, null(), null_mut()) };
             check("clEnqueueNDRangeKernel", code)?;
             // SAFETY: a live queue.
             check("clFinish", unsafe { (runtime.api.clFinish)(queue) })

@@ -85,7 +85,7 @@ fn name(node: &Node) -> String {
         Op::Nothing if node.signal.is_some() => "signal".into(),
         Op::Nothing => "wait".into(),
         Op::Barrier => "barrier".into(),
-        Op::Copy { .. } => "copy".into(),
+        Op::Copy { .. } | Op::CopyRegion(_) => "copy".into(),
         Op::Fill { .. } => "fill".into(),
         Op::Launch(launch) => format!("kernel {}", launch.name().replace(['"', '\\'], "_")),
         Op::Reset(_) => "reset".into(),

@@ -78,6 +78,15 @@ unsafe extern "C" fn zeKernelSetGroupSize(
     })
 }
 
+unsafe extern "C" fn zeKernelSetGlobalOffsetExp(
+    hKernel: ze_kernel_handle_t,
+    offsetX: u32,
+    offsetY: u32,
+    offsetZ: u32,
+) -> ze_result_t {
+    run(|| get::<Kernel, _>(hKernel)?.set_global_offset([offsetX, offsetY, offsetZ]))
+}
+
 unsafe extern "C" fn zeKernelSuggestGroupSize(
     hKernel: ze_kernel_handle_t,
     globalSizeX: u32,
@@ -141,6 +150,40 @@ unsafe extern "C" fn zeKernelSetIndirectAccess(
             return Err(ZE_RESULT_ERROR_INVALID_ENUMERATION);
         }
         kernel.state.lock().indirect = flags;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelGetIndirectAccess(
+    hKernel: ze_kernel_handle_t,
+    pFlags: *mut ze_kernel_indirect_access_flags_t,
+) -> ze_result_t {
+    run(|| {
+        let kernel = get::<Kernel, _>(hKernel)?;
+        // SAFETY: the specification's promise.
+        *unsafe { output(pFlags) }? = kernel.state.lock().indirect;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn zeKernelGetSourceAttributes(
+    hKernel: ze_kernel_handle_t,
+    pSize: *mut u32,
+    pString: *mut *mut c_char,
+) -> ze_result_t {
+    run(|| {
+        get::<Kernel, _>(hKernel)?;
+        // SAFETY: the specification's promise; what is asked for is optional.
+        let (size, string) = unsafe { (output(pSize)?, pString.as_mut()) };
+        // Of what the source says nothing but the group size is kept, and that is among the properties: an empty text.
+        if let Some(string) = string
+            && *size > 0
+            && !string.is_null()
+        {
+            // SAFETY: the program's buffer has room for `*size` characters.
+            unsafe { string.write(0) };
+        }
+        *size = 1;
         Ok(())
     })
 }
@@ -229,10 +272,13 @@ entry_points! {
     zeKernelCreate: zeKernelCreate_t,
     zeKernelDestroy: zeKernelDestroy_t,
     zeKernelSetGroupSize: zeKernelSetGroupSize_t,
+    zeKernelSetGlobalOffsetExp: zeKernelSetGlobalOffsetExp_t,
     zeKernelSuggestGroupSize: zeKernelSuggestGroupSize_t,
     zeKernelSuggestMaxCooperativeGroupCount: zeKernelSuggestMaxCooperativeGroupCount_t,
     zeKernelSetArgumentValue: zeKernelSetArgumentValue_t,
     zeKernelSetIndirectAccess: zeKernelSetIndirectAccess_t,
+    zeKernelGetIndirectAccess: zeKernelGetIndirectAccess_t,
+    zeKernelGetSourceAttributes: zeKernelGetSourceAttributes_t,
     zeKernelSetCacheConfig: zeKernelSetCacheConfig_t,
     zeKernelGetProperties: zeKernelGetProperties_t,
     zeKernelGetName: zeKernelGetName_t,

@@ -1,6 +1,6 @@
 //! Entry points for command lists, but for those that append.
 
-use super::{Chain, List, ListKind, Record};
+use super::{Chain, List, ListKind, Made, Record};
 use crate::abi::{input, output, run};
 use crate::context::Context;
 use crate::device::Device;
@@ -108,9 +108,7 @@ unsafe extern "C" fn zeCommandListCreateImmediate(
             kind: ListKind::Immediate {
                 lane,
                 progress,
-                index: desc.index,
-                flags: desc.flags,
-                mode: desc.mode,
+                made: Made { index: desc.index, flags: desc.flags, mode: desc.mode, priority: desc.priority },
                 newest: SourceCell::default(),
             },
         }));
@@ -196,19 +194,15 @@ unsafe extern "C" fn zeCommandListIsImmediate(
 }
 
 /// Answers a question about an immediate list.
-fn immediate<T>(
-    list: ze_command_list_handle_t,
-    answer: *mut T,
-    ask: impl FnOnce(u32, ze_command_queue_flags_t, ze_command_queue_mode_t) -> T,
-) -> ze_result_t {
+fn immediate<T>(list: ze_command_list_handle_t, answer: *mut T, ask: impl FnOnce(&Made) -> T) -> ze_result_t {
     run(|| {
         let list = get::<List, _>(list)?;
         // SAFETY: the specification's promise.
         let answer = unsafe { output(answer) }?;
-        let ListKind::Immediate { index, flags, mode, .. } = &list.kind else {
+        let ListKind::Immediate { made, .. } = &list.kind else {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is not an immediate command list"));
         };
-        *answer = ask(*index, *flags, *mode);
+        *answer = ask(made);
         Ok(())
     })
 }
@@ -217,21 +211,28 @@ unsafe extern "C" fn zeCommandListImmediateGetIndex(
     hCommandListImmediate: ze_command_list_handle_t,
     pIndex: *mut u32,
 ) -> ze_result_t {
-    immediate(hCommandListImmediate, pIndex, |index, _, _| index)
+    immediate(hCommandListImmediate, pIndex, |made| made.index)
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetFlags(
     hCommandList: ze_command_list_handle_t,
     pFlags: *mut ze_command_queue_flags_t,
 ) -> ze_result_t {
-    immediate(hCommandList, pFlags, |_, flags, _| flags)
+    immediate(hCommandList, pFlags, |made| made.flags)
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetMode(
     hCommandList: ze_command_list_handle_t,
     pMode: *mut ze_command_queue_mode_t,
 ) -> ze_result_t {
-    immediate(hCommandList, pMode, |_, _, mode| mode)
+    immediate(hCommandList, pMode, |made| made.mode)
+}
+
+unsafe extern "C" fn zeCommandListImmediateGetPriority(
+    hCommandList: ze_command_list_handle_t,
+    pPriority: *mut ze_command_queue_priority_t,
+) -> ze_result_t {
+    immediate(hCommandList, pPriority, |made| made.priority)
 }
 
 unsafe extern "C" fn zeCommandListGetFlags(
@@ -264,5 +265,6 @@ entry_points! {
     zeCommandListImmediateGetIndex: zeCommandListImmediateGetIndex_t,
     zeCommandListImmediateGetFlags: zeCommandListImmediateGetFlags_t,
     zeCommandListImmediateGetMode: zeCommandListImmediateGetMode_t,
+    zeCommandListImmediateGetPriority: zeCommandListImmediateGetPriority_t,
     zeCommandListGetFlags: zeCommandListGetFlags_t,
 }

@@ -105,8 +105,8 @@ impl Graph {
     /// Whether an operation can be part of one.
     pub(crate) fn takes(op: &Op) -> bool {
         match op {
-            Op::Nothing | Op::Barrier | Op::Copy { .. } | Op::Fill { .. } | Op::Launch(_) | Op::Call { .. } => true,
-            Op::Timestamp(_) => true,
+            Op::Nothing | Op::Barrier | Op::Copy { .. } | Op::CopyRegion(_) | Op::Fill { .. } | Op::Launch(_) => true,
+            Op::Call { .. } | Op::Timestamp(_) => true,
             Op::Reset(_) | Op::Begin(..) | Op::Replay(_) => false,
         }
     }

@@ -141,6 +141,12 @@ pub(super) unsafe fn give(gpu: &Gpu, stream: CUstream, op: &Op) -> Result<(), St
             // SAFETY: the caller's promise. CUDA tells by the addresses whose memory it is.
             unsafe { cuda!(api, cuMemcpyAsync(target, source, *size, stream)) }
         }
+        Op::CopyRegion(region) => {
+            region.rows().filter(|(_, _, size)| *size > 0).try_for_each(|(target, source, size)| {
+                // SAFETY: as for a copy.
+                unsafe { cuda!(api, cuMemcpyAsync(target as CUdeviceptr, source as CUdeviceptr, size, stream)) }
+            })
+        }
         // SAFETY: the caller's promise.
         Op::Fill { target, size, pattern } => unsafe { fill(gpu, stream, *target as CUdeviceptr, *size, pattern) },
         Op::Launch(launch) => launch.give(Target { gpu, stream }),
