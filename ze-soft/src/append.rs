@@ -30,6 +30,11 @@ fn append(
 ) -> ze_result_t {
     run(|| {
         let list = get::<List, _>(list)?;
+        if edges.wait_count == 0 && list.is_eager() {
+            // The usual case, and nothing in it is large enough to be worth moving about.
+            let signal = if edges.signal.is_null() { None } else { Some(event::get(edges.signal)?) };
+            return list.issue(op(list)?, signal);
+        }
         // SAFETY: the specification's promise about wait lists.
         let target = unsafe { wait_list(list, edges.wait_count, edges.waits) }?;
         let signal = if edges.signal.is_null() { None } else { Some(event::get(edges.signal)?) };

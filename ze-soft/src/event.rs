@@ -4,6 +4,7 @@
 //! no state of its own: it names a point of the counter of the in-order list that was last told to signal it. One that
 //! no list was told to signal counts as complete, as in Intel's driver.
 
+mod aim;
 mod counter;
 mod entry_counted;
 mod entry_regular;
@@ -18,9 +19,9 @@ use crate::error::fail;
 use crate::exec::{self, Source, SourceCell};
 use crate::graph::Mark;
 use crate::handle::{self, Object};
+use aim::Aim;
 use given::{Given, GivenCell};
 use level_zero_sys::*;
-use parking_lot::Mutex;
 use pool::{Cell, Pool};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -60,7 +61,7 @@ enum EventKind {
     },
     Counted {
         flags: ze_event_counter_based_flags_t,
-        point: Mutex<Option<Point>>,
+        point: Aim,
         stamps: Stamps,
         /// Where a GPU notes the times instead.
         pinned: Option<Arc<Counter>>,
@@ -90,7 +91,7 @@ impl Event {
     pub(crate) fn is_signalled(&self) -> bool {
         match &self.kind {
             EventKind::Regular { .. } => self.cell().is_some_and(Cell::is_signalled),
-            EventKind::Counted { point, .. } => point.lock().as_ref().is_none_or(Point::reached),
+            EventKind::Counted { point, .. } => point.is_reached(),
         }
     }
 
@@ -98,7 +99,7 @@ impl Event {
     pub(crate) fn source(&self) -> Option<Source> {
         match &self.kind {
             EventKind::Regular { source, .. } => source.get(),
-            EventKind::Counted { point, .. } => point.lock().as_ref().and_then(Point::source),
+            EventKind::Counted { point, .. } => point.source(),
         }
     }
 
@@ -236,16 +237,21 @@ impl Event {
     pub(crate) fn point(&self) -> Option<Point> {
         match &self.kind {
             EventKind::Regular { .. } => None,
-            EventKind::Counted { point, .. } => point.lock().clone(),
+            EventKind::Counted { point, .. } => point.point(),
         }
     }
 
     /// Makes a counter-based event stand for something else.
     pub(crate) fn aim(&self, at: Point) {
         if let EventKind::Counted { point, .. } = &self.kind {
-            let before = point.lock().replace(at);
-            // It may be the last to hold a counter, whose end takes other locks.
-            drop(before);
+            point.set(at);
+        }
+    }
+
+    /// The same for a count that a counter comes to.
+    pub(crate) fn aim_at(&self, counter: &Arc<Counter>, count: u64, source: Option<Source>) {
+        if let EventKind::Counted { point, .. } = &self.kind {
+            point.set_count(counter, count, source);
         }
     }
 
@@ -279,7 +285,7 @@ impl Event {
         Ok(Self {
             kind: EventKind::Counted {
                 flags,
-                point: Mutex::new(opened.flatten()),
+                point: Aim::new(opened.flatten()),
                 stamps: Stamps::default(),
                 pinned,
                 opened: is_opened,

@@ -1,8 +1,8 @@
 //! Executors: one for each queue ordinal of each device.
 //!
 //! An executor runs the commands of all lists and queues of its ordinal one at a time, in the order they were issued,
-//! and passes over a list whose next command waits for something that isn't there yet. Whoever holds `running` runs
-//! commands: the executor's own thread ([`thread`]), or a host thread that waits for them anyway ([`wait`]). The lock
+//! and passes over a list whose next command waits for something that isn't there yet. Whoever has set `running` runs
+//! a command: the executor's own thread ([`thread`]), or a host thread that waits for it anyway ([`wait`]). The latch
 //! on `state` is only ever held for a few memory accesses, never while a command runs, so that appends and waits with
 //! a timeout can't be held up by a long kernel.
 
@@ -16,9 +16,11 @@ pub(crate) use wait::wait;
 use crate::device::timestamp;
 use crate::engine::cuda::{self, Home, Stream};
 use crate::error::fail;
+use crate::event::Counter;
 use crate::fault;
-use crate::op::{Command, Op, Signal};
-use lanes::{Picked, State};
+use crate::latch::Latch;
+use crate::op::{Op, Signal, Waits};
+use lanes::{Picked, Ran, State};
 use level_zero_sys::{ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, ze_result_t};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -104,16 +106,20 @@ pub(crate) struct Executor {
     /// Its place in [`EXECUTORS`], unless that is full.
     number: Option<u64>,
     threaded: AtomicBool,
-    state: Mutex<State>,
-    wake: Condvar,
-    /// Held while a command runs. Only ever tried, never waited for.
-    running: Mutex<()>,
+    /// Held while the thread is started.
+    starting: Mutex<()>,
+    state: Latch<State>,
+    /// Whether a command runs. Written under `state`, as are the next two.
+    running: AtomicBool,
     /// Items submitted and not finished.
     pending: AtomicUsize,
     /// Commands run by host threads, for the thread to see that it isn't needed.
     host_runs: AtomicU64,
-    /// How the thread sleeps (the constants in [`thread`]); written under `state`.
+    /// How the thread sleeps (the constants in [`thread`]); written under `state`, before it does.
     sleep: AtomicU8,
+    /// Set to have the thread wake up.
+    roused: Mutex<bool>,
+    wake: Condvar,
     /// What commands are given to with the CUDA engine, made with the first submission; with the others there is none.
     stream: OnceLock<Arc<Stream>>,
 }
@@ -128,12 +134,14 @@ impl Executor {
             ordinal,
             number: slot.is_some().then_some(place as u64),
             threaded: AtomicBool::new(false),
-            state: Mutex::new(State::default()),
-            wake: Condvar::new(),
-            running: Mutex::new(()),
+            starting: Mutex::new(()),
+            state: Latch::new(State::default()),
+            running: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             host_runs: AtomicU64::new(0),
             sleep: AtomicU8::new(thread::AWAKE),
+            roused: Mutex::new(false),
+            wake: Condvar::new(),
             stream: OnceLock::new(),
         });
         if let Some(slot) = slot {
@@ -160,17 +168,20 @@ impl Executor {
 
     /// Whether everything that was submitted has finished.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.load(Ordering::SeqCst) == 0 && self.retired(self.given())
+        self.pending.load(Ordering::Acquire) == 0 && self.retired(self.given())
     }
 
-    /// A new lane: items of one lane run in order. It lives until [`Self::close_lane`].
-    pub(crate) fn open_lane(&self) -> (LaneId, Arc<Progress>) {
-        self.state.lock().open_lane()
+    /// A new lane: items of one lane run in order. It lives until [`Self::close_lane`]. `counter` is what
+    /// [`Signal::Own`] moves on.
+    pub(crate) fn open_lane(&self, counter: Option<Arc<Counter>>) -> (LaneId, Arc<Progress>) {
+        self.state.lock().open_lane(counter)
     }
 
     /// Ends a lane once what it was given has run.
     pub(crate) fn close_lane(&self, lane: LaneId) {
-        self.state.lock().close_lane(lane);
+        let counter = self.state.lock().close_lane(lane);
+        // Not under the latch: its end takes other locks.
+        drop(counter);
     }
 
     /// Makes sure that the thread runs; to be called before a submission.
@@ -178,10 +189,11 @@ impl Executor {
         if self.threaded.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut once = self.state.lock();
+        let _once = self.starting.lock();
         if !self.threaded.load(Ordering::Relaxed) {
             if cuda::runs() {
-                once.home = self.open_stream()?;
+                let home = self.open_stream()?;
+                self.state.lock().home = home;
             }
             thread::start(self.clone()).map_err(|error| {
                 let text = format!("no thread for queue group {} of device {}: {error}", self.ordinal, self.device);
@@ -224,9 +236,9 @@ impl Executor {
     }
 
     /// Submits one command to a lane.
-    #[inline(always)]
-    pub(crate) fn submit_command(&self, lane: LaneId, command: Command) -> Receipt {
-        self.push(|state| state.push_command(lane, command))
+    #[inline]
+    pub(crate) fn submit_command(&self, lane: LaneId, op: Op, signal: Option<Signal>, waits: Option<Waits>) -> Receipt {
+        self.push(|state| state.push_command(lane, op, signal, waits))
     }
 
     /// Submits what has no lane of its own: it is ordered only by what it waits for.
@@ -238,13 +250,13 @@ impl Executor {
     fn push(&self, push: impl FnOnce(&mut State) -> (u64, u64)) -> Receipt {
         let mut state = self.state.lock();
         let (ticket, position) = push(&mut state);
-        self.pending.fetch_add(1, Ordering::SeqCst);
+        self.pending.store(self.pending.load(Ordering::Relaxed) + 1, Ordering::Release);
         let asleep = self.sleep.load(Ordering::Relaxed) == thread::LONG;
         drop(state);
         if self.stream.get().is_some() {
             self.pump();
         } else if asleep {
-            self.wake.notify_one();
+            self.rouse();
         }
         Receipt { source: self.source(ticket), position }
     }
@@ -254,7 +266,7 @@ impl Executor {
     fn pump(&self) {
         const SPINS: u32 = 10_000;
         let mut spins = 0;
-        while self.pending.load(Ordering::SeqCst) != 0 {
+        while self.pending.load(Ordering::Acquire) != 0 {
             match self.run_one(u64::MAX, Runner::Host) {
                 Outcome::Ran => spins = 0,
                 Outcome::Busy if spins < SPINS => {
@@ -270,7 +282,13 @@ impl Executor {
         self.number.map(|number| Source((number + 1) << TICKET_BITS | ticket))
     }
 
-    /// Notes how the thread sleeps from here on; under the lock on `state`, as [`Self::wake_up`] is.
+    /// Wakes the thread.
+    fn rouse(&self) {
+        *self.roused.lock() = true;
+        self.wake.notify_one();
+    }
+
+    /// Notes how the thread sleeps from here on; under the latch on `state`, as [`Self::wake_up`] is.
     fn fall_asleep(&self, how: u8) {
         if how == thread::LONG {
             LONG_SLEEPERS.fetch_add(1, Ordering::SeqCst);
@@ -288,56 +306,65 @@ impl Executor {
     fn kick(&self, least: u8) {
         if self.pending.load(Ordering::SeqCst) != 0 && self.sleep.load(Ordering::SeqCst) >= least {
             self.state.lock().kicked = true;
-            self.wake.notify_one();
+            self.rouse();
         }
     }
 
     /// Runs the oldest command that can run and whose ticket is at most `limit`.
     fn run_one(&self, limit: u64, runner: Runner) -> Outcome {
-        if self.pending.load(Ordering::SeqCst) == 0 {
+        if self.pending.load(Ordering::Acquire) == 0 {
             return Outcome::Empty;
         }
-        let Some(_running) = self.running.try_lock() else { return Outcome::Busy };
+        if self.running.load(Ordering::Relaxed) {
+            return Outcome::Busy;
+        }
         let seed = fault::reorder_seed(self.device, self.ordinal);
-        let (lane, picked) = match self.state.lock().pick(limit, seed) {
+        let mut state = self.state.lock();
+        if self.running.load(Ordering::Relaxed) {
+            return Outcome::Busy;
+        }
+        let (lane, picked) = match state.pick(limit, seed) {
             Ok(picked) => picked,
             Err(outcome) => return outcome,
         };
+        self.running.store(true, Ordering::Relaxed);
         if runner == Runner::Host {
-            self.host_runs.fetch_add(1, Ordering::Relaxed);
+            self.host_runs.store(self.host_runs.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
-        let emptied = match picked {
+        drop(state);
+        let (signalled, ran) = match picked {
             Picked::Command(mut command, position) => {
-                self.execute_command(&command, position);
+                let signalled = self.execute(&command.op, command.signal.as_ref(), position);
+                let own = signalled && matches!(command.signal, Some(Signal::Own { .. }));
                 command.empty();
-                Some(command)
+                (signalled, Ran::Command { emptied: command, count: own.then_some(position) })
             }
             Picked::Step { recording, at, count } => {
-                if let Some(command) = recording.commands.get(at) {
-                    self.execute_command(command, count);
-                }
-                None
+                let command = recording.commands.get(at);
+                let signalled =
+                    command.is_some_and(|command| self.execute(&command.op, command.signal.as_ref(), count));
+                (signalled, Ran::Part)
             }
             Picked::Node { graph, node, replay } => {
                 graph.run(node, replay, |op, signal, count| {
                     self.execute(op, signal, count);
                 });
-                kick_others(Some(self));
-                None
+                (true, Ran::Part)
             }
         };
-        let (finished, over) = self.state.lock().finish(lane, emptied, self.given());
-        drop(over);
-        if finished {
-            self.pending.fetch_sub(1, Ordering::SeqCst);
+        let given = self.given();
+        let mut state = self.state.lock();
+        let finished = state.finish(lane, ran, given);
+        self.running.store(false, Ordering::Relaxed);
+        if finished.item {
+            self.pending.store(self.pending.load(Ordering::Relaxed) - 1, Ordering::Release);
         }
-        Outcome::Ran
-    }
-
-    fn execute_command(&self, command: &Command, count: u64) {
-        if self.execute(&command.op, command.signal.as_ref(), count) {
+        drop(state);
+        drop(finished);
+        if signalled {
             kick_others(Some(self));
         }
+        Outcome::Ran
     }
 
     /// Does an operation, and says whether it signalled something.

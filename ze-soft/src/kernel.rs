@@ -12,9 +12,9 @@ use crate::engine::{self, cuda};
 use crate::error::fail;
 use crate::ext::{Argument, Native};
 use crate::handle::Object;
-use launch::{Chunk, Grid, Launches};
+use crate::latch::Latch;
+use launch::{Chunk, Grid, Launches, Shared};
 use level_zero_sys::*;
-use parking_lot::Mutex;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
@@ -86,8 +86,8 @@ pub(crate) struct Kernel {
     name: Arc<CStr>,
     module: [u8; 32],
     code: Code,
-    launches: Arc<Launches>,
-    state: Mutex<State>,
+    shared: Arc<Shared>,
+    state: Latch<State>,
 }
 
 /// What programs set on a kernel.
@@ -97,6 +97,7 @@ struct State {
     /// One bit per argument whose value was set.
     set: u64,
     indirect: ze_kernel_indirect_access_flags_t,
+    launches: Launches,
 }
 
 impl Object for Kernel {
@@ -117,20 +118,22 @@ impl State {
             unsafe { std::ptr::copy_nonoverlapping(value.cast::<u8>(), to.as_mut_ptr(), argument.size) };
         }
         self.set |= 1 << index;
+        self.launches.outdate();
     }
 }
 
 impl Kernel {
     fn new(name: CString, module: [u8; 32], code: Code) -> Self {
-        let state = Mutex::new(State {
+        let state = Latch::new(State {
             group_size: code.required_group_size().unwrap_or([1; 3]),
             values: vec![Chunk::default(); Chunk::count(code.size())].into(),
             set: 0,
             indirect: 0,
+            launches: Launches::default(),
         });
         let name: Arc<CStr> = name.into();
-        let launches = Launches::new(name.clone(), code.clone());
-        Self { name, module, code, launches, state }
+        let shared = Arc::new(Shared { name: name.clone(), code: code.clone() });
+        Self { name, module, code, shared, state }
     }
 
     /// Sets where the numbers of the work-items of the launches to come begin.
@@ -205,9 +208,12 @@ impl Kernel {
         if !matches!(self.code, Code::Native(_)) && engine::health() != ZE_RESULT_SUCCESS {
             return Err(ZE_RESULT_ERROR_DEVICE_LOST);
         }
-        let mut state = self.state.lock();
+        if let Some(Overrides { group_size, .. }) = &overrides {
+            self.check_group_size(*group_size)?;
+        }
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         if let Some(Overrides { group_size, arguments }) = overrides {
-            self.check_group_size(group_size)?;
             state.group_size = group_size;
             if !arguments.is_null() {
                 for (index, &argument) in self.code.arguments().iter().enumerate() {
@@ -216,6 +222,10 @@ impl Kernel {
                     unsafe { state.set(index, argument, arguments.add(index).read()) };
                 }
             }
+        }
+        let grid = Grid { group_count, group_size: state.group_size, cooperative };
+        if let Some(again) = state.launches.again(&grid) {
+            return Ok(again);
         }
         // At most 64 arguments: that is as many as `set` has bits.
         let missing = state.set.trailing_ones() as usize;
@@ -229,8 +239,7 @@ impl Kernel {
         if cooperative {
             self.check_cooperative(group_count, state.group_size)?;
         }
-        let grid = Grid { group_count, group_size: state.group_size, cooperative };
-        Ok(BoundLaunch::new(&self.launches, &state.values, grid))
+        Ok(state.launches.launch(&self.shared, &state.values, grid))
     }
 
     fn check_cooperative(&self, group_count: [u32; 3], group_size: [u32; 3]) -> Result<(), ze_result_t> {

@@ -30,6 +30,7 @@ mod graph;
 mod handle;
 mod ipc;
 mod kernel;
+mod latch;
 mod list;
 mod memory;
 mod module;

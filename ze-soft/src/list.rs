@@ -9,6 +9,7 @@ mod recording;
 pub(crate) use entry::{queue_executor, resolve};
 pub(crate) use recording::{Chain, Recording};
 
+use crate::engine::cuda;
 use crate::error::fail;
 use crate::event::{self, Counter, Event, Point};
 use crate::exec::{Executor, LaneId, Progress, Receipt, Run, Work, wait};
@@ -114,7 +115,11 @@ impl List {
             None => Signal::State(event.clone()),
             Some(counter) => {
                 let stamped = event.is_stamped().then(|| event.clone());
-                Signal::Count { counter: counter.clone(), stamped }
+                // A stream has to be told which counter.
+                match self.is_immediate() && !cuda::runs() {
+                    true => Signal::Own { stamped },
+                    false => Signal::Count { counter: counter.clone(), stamped },
+                }
             }
         })
     }
@@ -163,6 +168,20 @@ impl List {
         }
     }
 
+    /// Whether what is appended is submitted at once: to an immediate list that is in no capture.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.is_immediate() && !self.capture.is_set()
+    }
+
+    /// Submits a command that waits for nothing besides the list's order, on a list that [`Self::is_eager`].
+    pub(crate) fn issue(&self, op: Op, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
+        let ListKind::Immediate { lane, .. } = &self.kind else { return Err(ZE_RESULT_ERROR_INVALID_ARGUMENT) };
+        let signal = event.map(|event| self.signal_of(event)).transpose()?;
+        self.executor.start()?;
+        let receipt = self.executor.submit_command(*lane, op, signal, None);
+        self.submitted(receipt, event)
+    }
+
     /// Appends a command.
     pub(crate) fn append(&self, op: Op, target: Target, event: Option<&Arc<Event>>) -> Result<(), ze_result_t> {
         let mut waits = match target {
@@ -178,7 +197,7 @@ impl List {
         match &self.kind {
             ListKind::Immediate { lane, .. } => {
                 self.executor.start()?;
-                let receipt = self.executor.submit_command(*lane, Command { op, waits, signal });
+                let receipt = self.executor.submit_command(*lane, op, signal, Some(waits));
                 self.submitted(receipt, event)
             }
             ListKind::Regular { record, .. } => {
@@ -207,7 +226,7 @@ impl List {
         }
         match (event, &self.counter) {
             (Some(event), Some(counter)) if event.counted().is_some() => {
-                event.aim(Point::at(counter.clone(), receipt.position, receipt.source));
+                event.aim_at(counter, receipt.position, receipt.source);
             }
             (Some(event), _) => event.expect(receipt.source),
             (None, _) => {}
@@ -251,7 +270,7 @@ impl List {
         }
         self.executor.start()?;
         if !waits.is_empty() {
-            let receipt = self.executor.submit_command(*lane, Command { op: Op::Nothing, waits, signal: None });
+            let receipt = self.executor.submit_command(*lane, Op::Nothing, None, Some(waits));
             self.submitted(receipt, None)?;
         }
         for list in lists {
@@ -259,8 +278,7 @@ impl List {
             self.submitted(receipt, None)?;
         }
         if signal.is_some() {
-            let command = Command { op: Op::Nothing, waits: Waits::default(), signal };
-            let receipt = self.executor.submit_command(*lane, command);
+            let receipt = self.executor.submit_command(*lane, Op::Nothing, signal, None);
             self.submitted(receipt, event)?;
         }
         Ok(())
@@ -296,12 +314,11 @@ impl List {
         if *replay > 1 {
             waits.push(Wait::Replay(graph.clone(), *replay - 1));
         }
-        let begin = Command { op: Op::Begin(graph.clone(), *replay), waits, signal: None };
-        let begun = self.executor.submit_command(*lane, begin);
+        let begun = self.executor.submit_command(*lane, Op::Begin(graph.clone(), *replay), None, Some(waits));
         graph.submit(*replay, begun.source);
         let mut waits = Waits::default();
         waits.push(Wait::Replay(graph.clone(), *replay));
-        let receipt = self.executor.submit_command(*lane, Command { op: Op::Nothing, waits, signal });
+        let receipt = self.executor.submit_command(*lane, Op::Nothing, signal, Some(waits));
         drop(replay);
         self.submitted(receipt, event)
     }

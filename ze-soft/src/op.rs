@@ -210,6 +210,7 @@ impl Waits {
     }
 
     /// If something isn't there yet: what will bring it, as far as that is known.
+    #[inline]
     pub(crate) fn blocked(&self, targets: &[u64], home: Home) -> Option<Option<Source>> {
         self.iter().find_map(|wait| wait.blocked(targets, home))
     }
@@ -219,7 +220,10 @@ impl Waits {
 pub(crate) enum Signal {
     /// A regular event.
     State(Arc<Event>),
-    /// The counter of its list; and the event, if that takes the command's times.
+    /// The counter of its immediate list, which the list's lane keeps and moves on when the command is off it
+    /// ([`crate::exec`]); and the event, if that takes the command's times.
+    Own { stamped: Option<Arc<Event>> },
+    /// Any counter; and the event likewise.
     Count { counter: Arc<Counter>, stamped: Option<Arc<Event>> },
 }
 
@@ -228,14 +232,19 @@ impl Signal {
     pub(crate) fn is_stamped(&self) -> bool {
         match self {
             Self::State(event) => event.is_stamped(),
-            Self::Count { stamped, .. } => stamped.is_some(),
+            Self::Own { stamped } | Self::Count { stamped, .. } => stamped.is_some(),
         }
     }
 
-    /// Signals. Whoever sees it sees all that the command wrote.
+    /// Signals, but for a lane's own counter. Whoever sees it sees all that the command wrote.
     pub(crate) fn deliver(&self, count: u64, times: Option<(u64, u64)>) {
         match self {
             Self::State(event) => event.signal(times),
+            Self::Own { stamped } => {
+                if let (Some(event), Some(times)) = (stamped, times) {
+                    event.stamp(times);
+                }
+            }
             Self::Count { counter, stamped } => {
                 if let (Some(event), Some(times)) = (stamped, times) {
                     event.stamp(times);
@@ -249,6 +258,8 @@ impl Signal {
     pub(crate) fn give(&self, count: u64, stream: &Stream) {
         match self {
             Self::State(event) => event.give_signal(stream),
+            // Lists whose executor has a stream name their counter.
+            Self::Own { .. } => {}
             Self::Count { counter, stamped } => {
                 if let Some(event) = stamped {
                     event.give_stamp(stream, false);
@@ -261,8 +272,10 @@ impl Signal {
     /// Has a stream note when the command begins.
     pub(crate) fn give_start(&self, stream: &Stream) {
         match self {
-            Self::State(event) | Self::Count { stamped: Some(event), .. } => event.give_stamp(stream, true),
-            Self::Count { stamped: None, .. } => {}
+            Self::State(event) | Self::Own { stamped: Some(event) } | Self::Count { stamped: Some(event), .. } => {
+                event.give_stamp(stream, true);
+            }
+            Self::Own { stamped: None } | Self::Count { stamped: None, .. } => {}
         }
     }
 }
@@ -275,10 +288,28 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// One without anything in it.
+    pub(crate) fn nothing() -> Self {
+        Self { op: Op::Nothing, waits: Waits::default(), signal: None }
+    }
+
+    /// Puts something into one that is empty.
+    #[inline]
+    pub(crate) fn fill(&mut self, op: Op, signal: Option<Signal>, waits: Option<Waits>) {
+        self.op = op;
+        self.signal = signal;
+        if let Some(waits) = waits {
+            self.waits = waits;
+        }
+    }
+
     /// Lets go of all that it holds.
+    #[inline]
     pub(crate) fn empty(&mut self) {
         self.op = Op::Nothing;
-        self.waits = Waits::default();
+        if !self.waits.is_empty() {
+            self.waits = Waits::default();
+        }
         self.signal = None;
     }
 

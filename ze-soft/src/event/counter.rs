@@ -24,6 +24,7 @@ struct Chunk {
     free: Vec<(usize, u64)>,
 }
 
+/// They are never taken off.
 static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
 
 /// A counter.
@@ -107,6 +108,16 @@ impl Counter {
         self.cell().fetch_max(self.start + count, Ordering::Release);
     }
 
+    /// The same where nobody else moves the counter, which is not there yet.
+    pub(crate) fn advance(&self, count: u64) {
+        self.cell().store(self.start + count, Ordering::Release);
+    }
+
+    /// The counter's word, if that stays mapped for good: the memory of this process's own counters does.
+    pub(super) fn lasting(&self) -> Option<&AtomicU64> {
+        self.chunk.map(|_| self.cell())
+    }
+
     /// The value that stands for `count`, and where the counter lies.
     pub(super) fn place(&self, count: u64) -> (u64, u64) {
         (self.start + count, self.cell.as_ptr() as u64)
@@ -185,6 +196,15 @@ impl Point {
     /// A recorded list does the command at `index`.
     pub(crate) fn recorded(counter: Arc<Counter>, epoch: Arc<Epoch>, index: usize) -> Self {
         Self { counter, target: Target::Recorded(epoch, index) }
+    }
+
+    /// Makes it mean another count of the same counter, if it is one of this counter.
+    pub(super) fn move_to(&mut self, counter: &Arc<Counter>, count: u64, source: Option<Source>) -> bool {
+        let same = Arc::ptr_eq(&self.counter, counter) && !self.is_recorded();
+        if same {
+            self.target = Target::Count(count, source);
+        }
+        same
     }
 
     pub(crate) fn counter(&self) -> &Arc<Counter> {

@@ -5,9 +5,10 @@
 
 use super::{Executor, Outcome, Source};
 use crate::engine::cuda::Home;
+use crate::event::Counter;
 use crate::graph::{Executable, Part};
 use crate::list::{Chain, Recording};
-use crate::op::Command;
+use crate::op::{Command, Op, Signal, Waits};
 use crate::queue::Flow;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -122,6 +123,8 @@ struct Lane {
     items: VecDeque<Item>,
     submitted: u64,
     progress: Option<Arc<Progress>>,
+    /// What commands that signal the lane's own counter move on.
+    counter: Option<Arc<Counter>>,
     /// It is in `State::live`.
     live: bool,
     /// A command taken out of it is running.
@@ -153,6 +156,22 @@ pub(super) enum Picked {
     Node { graph: Arc<Executable>, node: usize, replay: u64 },
 }
 
+/// What has run.
+pub(super) enum Ran {
+    /// A command: its box, emptied, and where its lane's counter comes, if it is to.
+    Command { emptied: Box<Command>, count: Option<u64> },
+    /// A command of a run, or a node of a part.
+    Part,
+}
+
+/// What follows from that, to be dropped when nobody holds the latch any more.
+pub(super) struct Finished {
+    /// Whether that finished an item.
+    pub(super) item: bool,
+    _over: Option<Work>,
+    _counter: Option<Arc<Counter>>,
+}
+
 /// The lanes, and what the thread and the submitters tell each other.
 #[derive(Default)]
 pub(super) struct State {
@@ -178,19 +197,21 @@ impl State {
         })
     }
 
-    pub(super) fn open_lane(&mut self) -> (LaneId, Arc<Progress>) {
+    pub(super) fn open_lane(&mut self, counter: Option<Arc<Counter>>) -> (LaneId, Arc<Progress>) {
         let id = self.vacant();
         let progress = Arc::new(Progress::default());
         let lane = &mut self.lanes[id];
         lane.progress = Some(progress.clone());
+        lane.counter = counter;
         lane.submitted = 0;
         lane.closed = false;
         (LaneId(id), progress)
     }
 
-    pub(super) fn close_lane(&mut self, LaneId(id): LaneId) {
+    /// Gives back the lane's counter if nothing is left that moves it.
+    pub(super) fn close_lane(&mut self, LaneId(id): LaneId) -> Option<Arc<Counter>> {
         self.lanes[id].closed = true;
-        self.retire(id);
+        self.retire(id)
     }
 
     #[inline]
@@ -209,16 +230,18 @@ impl State {
         (self.ticket, lane.submitted)
     }
 
-    #[inline(always)]
-    pub(super) fn push_command(&mut self, lane: LaneId, command: Command) -> (u64, u64) {
-        let boxed = match self.spare.pop() {
-            Some(mut boxed) => {
-                *boxed = command;
-                boxed
-            }
-            None => Box::new(command),
-        };
-        self.push(lane, Work::Command(boxed))
+    /// Waits only where there are any: they are large.
+    #[inline]
+    pub(super) fn push_command(
+        &mut self,
+        lane: LaneId,
+        op: Op,
+        signal: Option<Signal>,
+        waits: Option<Waits>,
+    ) -> (u64, u64) {
+        let mut command = self.spare.pop().unwrap_or_else(|| Box::new(Command::nothing()));
+        command.fill(op, signal, waits);
+        self.push(lane, Work::Command(command))
     }
 
     pub(super) fn push_alone(&mut self, work: Work) -> (u64, u64) {
@@ -282,55 +305,59 @@ impl State {
         Ok((LaneId(id), picked))
     }
 
-    /// Notes that what [`Self::pick`] took has run: the command in this box, now emptied, or else a command of a run or a
-    /// node of a part. Says whether that finished an item, and gives back a finished run, for the caller to drop when it
-    /// no longer holds the lock. `given` is where the executor's stream stands.
-    pub(super) fn finish(
-        &mut self,
-        LaneId(id): LaneId,
-        emptied: Option<Box<Command>>,
-        given: u64,
-    ) -> (bool, Option<Work>) {
+    /// Notes that what [`Self::pick`] took has run. `given` is where the executor's stream stands.
+    pub(super) fn finish(&mut self, LaneId(id): LaneId, ran: Ran, given: u64) -> Finished {
         let lane = &mut self.lanes[id];
         lane.running = false;
         let mut over = None;
-        if let Some(emptied) = emptied {
-            self.spare.push(emptied);
-        } else {
-            // A run stays at the front of its lane until its last command has run, and so does a part.
-            let last = match lane.items.front_mut().map(|item| &mut item.work) {
-                Some(Work::Run(run)) => run.advance(),
-                Some(Work::Part(part)) => part.advance(),
-                Some(Work::Command(_)) | None => false,
-            };
-            if !last {
-                return (false, None);
+        match ran {
+            Ran::Command { emptied, count } => {
+                self.spare.push(emptied);
+                if let (Some(count), Some(counter)) = (count, &lane.counter) {
+                    counter.advance(count);
+                }
             }
-            over = lane.items.pop_front().map(|item| item.work);
+            Ran::Part => {
+                // A run stays at the front of its lane until its last command has run, and so does a part.
+                let last = match lane.items.front_mut().map(|item| &mut item.work) {
+                    Some(Work::Run(run)) => run.advance(),
+                    Some(Work::Part(part)) => part.advance(),
+                    Some(Work::Command(_)) | None => false,
+                };
+                if !last {
+                    return Finished { item: false, _over: None, _counter: None };
+                }
+                over = lane.items.pop_front().map(|item| item.work);
+            }
         }
         if let Some(progress) = &lane.progress {
             progress.given.store(given, Ordering::Relaxed);
-            // Only whoever holds the executor's `running` counts, so this isn't a race.
+            // Only under the latch, so this isn't a race.
             progress.done.store(progress.done.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        self.retire(id);
-        (true, over)
+        let counter = self.retire(id);
+        Finished { item: true, _over: over, _counter: counter }
     }
 
-    /// Takes a lane without items off the live ones, and frees it if its list is gone.
-    fn retire(&mut self, id: usize) {
+    /// Takes a lane without items off the live ones, and frees it if its list is gone; gives back its counter then.
+    fn retire(&mut self, id: usize) -> Option<Arc<Counter>> {
         let lane = &mut self.lanes[id];
         if lane.running || !lane.items.is_empty() {
-            return;
+            return None;
         }
         if lane.live {
             lane.live = false;
-            self.live.retain(|&live| live != id);
+            match self.live[..] {
+                [_] => self.live.clear(),
+                _ => self.live.retain(|&live| live != id),
+            }
         }
-        if lane.closed {
-            lane.progress = None;
-            self.free.push(id);
+        if !lane.closed {
+            return None;
         }
+        lane.progress = None;
+        self.free.push(id);
+        lane.counter.take()
     }
 }
 

@@ -52,27 +52,43 @@ fn serve(executor: &Executor) -> ! {
             }
             continue;
         }
+        let now = Instant::now();
         let mut state = executor.state.lock();
         kicked = std::mem::take(&mut state.kicked);
         if state.ticket != ticket {
             ticket = state.ticket;
-            fresh = Instant::now();
+            fresh = now;
             tick = TICK;
         }
         if kicked {
             continue;
         }
-        if executor.pending.load(Ordering::SeqCst) == 0 && fresh.elapsed() > FRESH {
-            executor.fall_asleep(LONG);
-            executor.wake.wait(&mut state);
-        } else {
-            executor.fall_asleep(if tick > TICK { LONG } else { SHORT });
-            executor.wake.wait_for(&mut state, tick);
-            if !yielding {
-                tick = (tick * 2).min(SLOW_TICK);
-            }
+        let idle = executor.pending.load(Ordering::Relaxed) == 0 && now.duration_since(fresh) > FRESH;
+        executor.fall_asleep(if idle || tick > TICK { LONG } else { SHORT });
+        drop(state);
+        // Who submits from here on sees how it sleeps, and rouses it.
+        executor.doze((!idle).then_some(tick));
+        if !idle && !yielding {
+            tick = (tick * 2).min(SLOW_TICK);
         }
+        let mut state = executor.state.lock();
         executor.wake_up();
         kicked = std::mem::take(&mut state.kicked);
+    }
+}
+
+impl Executor {
+    /// Sleeps until it is roused, or at most so long.
+    fn doze(&self, limit: Option<Duration>) {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let mut roused = self.roused.lock();
+        while !*roused {
+            match deadline {
+                None => self.wake.wait(&mut roused),
+                Some(deadline) if self.wake.wait_until(&mut roused, deadline).timed_out() => break,
+                Some(_) => {}
+            }
+        }
+        *roused = false;
     }
 }

@@ -37,6 +37,11 @@ impl Mark {
         session
     }
 
+    /// Whether there was one when it was last looked at.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

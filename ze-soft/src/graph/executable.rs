@@ -197,9 +197,11 @@ impl Executable {
                 Some(Signal::State(event)) => event.expect(source()),
                 Some(Signal::Count { counter, .. }) => {
                     if let Some(event) = &self.body.nodes[node].signal {
-                        event.aim(Point::at(counter.clone(), replay, source()));
+                        event.aim_at(counter, replay, source());
                     }
                 }
+                // Only of immediate lists.
+                Some(Signal::Own { .. }) => {}
             }
         }
     }

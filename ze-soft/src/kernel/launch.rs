@@ -3,8 +3,8 @@
 use super::Code;
 use crate::engine::cuda::Target;
 use crate::ext::{Native, zesoft_launch_t};
-use parking_lot::Mutex;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Chunk {
     }
 }
 
-/// The values of a launch's arguments, and where each lies: a place that launches use one after the other.
+/// The values of a launch's arguments, and where each lies.
 struct Values {
     /// Only accessed through `start` and `pointers`, which stay valid wherever this moves.
     memory: Vec<Chunk>,
@@ -37,12 +37,6 @@ struct Values {
 unsafe impl Send for Values {}
 // SAFETY: as above; nothing is written through a shared reference.
 unsafe impl Sync for Values {}
-
-impl Default for Values {
-    fn default() -> Self {
-        Self { memory: Vec::new(), start: std::ptr::null_mut(), pointers: Box::default() }
-    }
-}
 
 impl Values {
     fn new(code: &Code, values: &[Chunk]) -> Self {
@@ -60,73 +54,106 @@ impl Values {
     }
 }
 
-/// What the launches of a kernel share, however long its program keeps it.
+/// How many launches of other values are looked at for one that is over, and how many are kept.
+const LOOKS: usize = 4;
+const MOST: usize = 64;
+
+/// The launches that a kernel has made: the latest is made again as long as nothing changes, and those before it give
+/// their memory to launches to come once they are over.
+#[derive(Default)]
 pub(super) struct Launches {
-    pub(super) name: Arc<CStr>,
-    pub(super) code: Code,
-    /// Places for the values of launches to come: those of launches that are over.
-    spare: Mutex<Vec<Values>>,
+    latest: Option<BoundLaunch>,
+    former: VecDeque<BoundLaunch>,
 }
 
 impl Launches {
-    pub(super) fn new(name: Arc<CStr>, code: Code) -> Arc<Self> {
-        Arc::new(Self { name, code, spare: Mutex::new(Vec::new()) })
+    /// Takes note that values or group size have changed.
+    pub(super) fn outdate(&mut self) {
+        self.former.extend(self.latest.take());
+    }
+
+    /// The latest launch, if it has this grid.
+    pub(super) fn again(&self, grid: &Grid) -> Option<BoundLaunch> {
+        self.latest.as_ref().filter(|latest| latest.0.grid == *grid).cloned()
+    }
+
+    /// A former launch that nobody holds any more. The oldest is the first to be over, so that in a steady state there is
+    /// one as soon as there are as many as are ever in flight; but those that a graph holds are never over.
+    fn over(&mut self) -> Option<BoundLaunch> {
+        for _ in 0..self.former.len().min(LOOKS) {
+            let mut oldest = self.former.pop_front()?;
+            if Arc::get_mut(&mut oldest.0).is_some() {
+                return Some(oldest);
+            }
+            self.former.push_back(oldest);
+        }
+        if self.former.len() > MOST {
+            self.former.pop_front();
+        }
+        None
+    }
+
+    /// A launch with a copy of these values.
+    pub(super) fn launch(&mut self, kernel: &Arc<Shared>, values: &[Chunk], grid: Grid) -> BoundLaunch {
+        self.outdate();
+        let launch = self.over().map(|mut over| {
+            if let Some(launch) = Arc::get_mut(&mut over.0) {
+                launch.values.set(values);
+                launch.grid = grid;
+            }
+            over
+        });
+        let launch = launch.unwrap_or_else(|| {
+            let values = Values::new(&kernel.code, values);
+            BoundLaunch(Arc::new(Bound { kernel: kernel.clone(), values, grid }))
+        });
+        self.latest = Some(launch.clone());
+        launch
     }
 }
 
-/// One launch of a kernel.
-pub(crate) struct BoundLaunch {
-    kernel: Arc<Launches>,
-    /// Empty only when they have gone back to the kernel's spare ones.
+/// What the launches of a kernel share, however long its program keeps it.
+pub(super) struct Shared {
+    pub(super) name: Arc<CStr>,
+    pub(super) code: Code,
+}
+
+/// One launch of a kernel: nothing of it changes while anybody but the kernel holds it.
+#[derive(Clone)]
+pub(crate) struct BoundLaunch(Arc<Bound>);
+
+struct Bound {
+    kernel: Arc<Shared>,
     values: Values,
     grid: Grid,
 }
 
 /// How a kernel is launched.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) group_count: [u32; 3],
     pub(super) group_size: [u32; 3],
     pub(super) cooperative: bool,
 }
 
-impl Drop for BoundLaunch {
-    fn drop(&mut self) {
-        // Capacity for as many as were ever in flight: no allocation in a steady state.
-        self.kernel.spare.lock().push(std::mem::take(&mut self.values));
-    }
-}
-
 impl BoundLaunch {
-    /// A launch with a copy of these values.
-    pub(super) fn new(kernel: &Arc<Launches>, values: &[Chunk], grid: Grid) -> Self {
-        let values = match kernel.spare.lock().pop() {
-            Some(mut spare) => {
-                spare.set(values);
-                spare
-            }
-            None => Values::new(&kernel.code, values),
-        };
-        Self { kernel: kernel.clone(), values, grid }
-    }
-
     fn start(&self) -> *const u8 {
-        self.values.start.cast_const().cast()
+        self.0.values.start.cast_const().cast()
     }
 
     /// The kernel's name.
     pub(crate) fn name(&self) -> Cow<'_, str> {
-        self.kernel.name.to_string_lossy()
+        self.0.kernel.name.to_string_lossy()
     }
 
     /// Its group counts and group size.
     pub(crate) fn grid(&self) -> ([u32; 3], [u32; 3]) {
-        (self.grid.group_count, self.grid.group_size)
+        (self.0.grid.group_count, self.0.grid.group_size)
     }
 
     /// Shows the number and the value of each argument; of local memory the value is its size.
     pub(crate) fn arguments(&self, mut show: impl FnMut(usize, &[u8])) {
-        for (index, argument) in self.kernel.code.arguments().iter().enumerate() {
+        for (index, argument) in self.0.kernel.code.arguments().iter().enumerate() {
             // SAFETY: the values were laid out as the arguments say.
             show(index, unsafe { std::slice::from_raw_parts(self.start().add(argument.offset), argument.size) });
         }
@@ -134,26 +161,28 @@ impl BoundLaunch {
 
     /// Executes the whole grid in this thread. A grid without groups is nothing to do.
     pub(crate) fn run(&self) {
-        if self.grid.group_count.contains(&0) {
+        if self.0.grid.group_count.contains(&0) {
             return;
         }
         let start = self.start();
-        let native = match &self.kernel.code {
+        let native = match &self.0.kernel.code {
             Code::Native(native) => native,
             // SAFETY: the values were laid out as this kernel says; what it reaches is the program's duty.
-            Code::Spirv(kernel) => return unsafe { kernel.run(start, self.grid.group_count, self.grid.group_size) },
+            Code::Spirv(kernel) => {
+                return unsafe { kernel.run(start, self.0.grid.group_count, self.0.grid.group_size) };
+            }
             // Only ever given to a stream.
             Code::Cuda(_) => return,
         };
-        self.call(native, &self.values.pointers);
+        self.call(native, &self.0.values.pointers);
     }
 
     /// Gives the whole grid to a stream, which has read the arguments when this returns.
     pub(crate) fn give(&self, target: Target<'_>) -> Result<(), String> {
-        let Grid { group_count, group_size, cooperative } = self.grid;
-        match &self.kernel.code {
+        let Grid { group_count, group_size, cooperative } = self.0.grid;
+        match &self.0.kernel.code {
             _ if group_count.contains(&0) => Ok(()),
-            Code::Cuda(kernel) => kernel.give(target, &self.values.pointers, group_count, group_size, cooperative),
+            Code::Cuda(kernel) => kernel.give(target, &self.0.values.pointers, group_count, group_size, cooperative),
             Code::Native(_) | Code::Spirv(_) => Err("it was made for another engine".to_owned()),
         }
     }
@@ -161,9 +190,9 @@ impl BoundLaunch {
     fn call(&self, native: &Native, arguments: &[*const c_void]) {
         let launch = zesoft_launch_t {
             size: size_of::<zesoft_launch_t>() as u32,
-            cooperative: self.grid.cooperative.into(),
-            group_count: self.grid.group_count,
-            group_size: self.grid.group_size,
+            cooperative: self.0.grid.cooperative.into(),
+            group_count: self.0.grid.group_count,
+            group_size: self.0.grid.group_size,
             arg_count: arguments.len() as u32,
             args: arguments.as_ptr(),
         };

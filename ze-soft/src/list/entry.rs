@@ -98,7 +98,7 @@ unsafe extern "C" fn zeCommandListCreateImmediate(
         let executor = queue_executor(hDevice, desc)?;
         let in_order = desc.flags & ZE_COMMAND_QUEUE_FLAG_IN_ORDER != 0;
         let counter = in_order.then(Counter::new).transpose()?;
-        let (lane, progress) = executor.open_lane();
+        let (lane, progress) = executor.open_lane(counter.clone());
         *list = export(Arc::new(List {
             context: hContext as usize,
             device: hDevice as usize,
