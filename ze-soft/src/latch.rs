@@ -18,7 +18,6 @@ pub(crate) type Latch<T> = lock_api::Mutex<RawLatch, T>;
 // SAFETY: `lock` returns and `try_lock` succeeds only for the one thread that changed the word from false to true, which
 // stays true until that thread's `unlock`; acquire and release order what happens in between.
 unsafe impl lock_api::RawMutex for RawLatch {
-    #[expect(clippy::declare_interior_mutable_const, reason = "how lock_api has locks made")]
     const INIT: Self = Self(AtomicBool::new(false));
     type GuardMarker = lock_api::GuardNoSend;
 

@@ -101,6 +101,7 @@ impl Aim {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

@@ -161,20 +161,17 @@ impl BoundLaunch {
 
     /// Executes the whole grid in this thread. A grid without groups is nothing to do.
     pub(crate) fn run(&self) {
-        if self.0.grid.group_count.contains(&0) {
+        let Grid { group_count, group_size, .. } = self.0.grid;
+        if group_count.contains(&0) {
             return;
         }
-        let start = self.start();
-        let native = match &self.0.kernel.code {
-            Code::Native(native) => native,
+        match &self.0.kernel.code {
+            Code::Native(native) => self.call(native, &self.0.values.pointers),
             // SAFETY: the values were laid out as this kernel says; what it reaches is the program's duty.
-            Code::Spirv(kernel) => {
-                return unsafe { kernel.run(start, self.0.grid.group_count, self.0.grid.group_size) };
-            }
+            Code::Spirv(kernel) => unsafe { kernel.run(self.start(), group_count, group_size) },
             // Only ever given to a stream.
-            Code::Cuda(_) => return,
-        };
-        self.call(native, &self.0.values.pointers);
+            Code::Cuda(_) => {}
+        }
     }
 
     /// Gives the whole grid to a stream, which has read the arguments when this returns.
