@@ -11,11 +11,22 @@ extern "C" {
 #endif
 
 /* Level Zero's own handles, by the names of its headers. */
+struct _ze_driver_handle_t;
+struct _ze_context_handle_t;
+struct _ze_device_handle_t;
 struct _ze_command_list_handle_t;
 struct _ze_event_handle_t;
 
 /* A command list that calls are appended to. */
 typedef struct cclxStream *cclxStream_t;
+
+/* The driver, context and device of a communicator, for command lists and events of the caller's; each place may be NULL.
+ * They live as long as the communicator. */
+int cclxCommHandles(void *comm, struct _ze_driver_handle_t **driver, struct _ze_context_handle_t **context,
+                    struct _ze_device_handle_t **device);
+
+/* Makes a stream without a list of the caller's, in order, on one of the device's compute queues, counted from 0. */
+int cclxStreamOpen(void *comm, int queue, cclxStream_t *stream);
 
 /* Makes a stream of a Level Zero command list of the communicator's device, in a context of the caller's that is also the
  * communicator's: an immediate list, in order or not, or a regular list that is open. The list must outlive the stream.
@@ -25,7 +36,16 @@ typedef struct cclxStream *cclxStream_t;
  * after the last execution, and make it anew when the list is reset. Destroy a graph after the executables made of it. */
 int cclxStreamCreate(void *comm, struct _ze_command_list_handle_t *list, cclxStream_t *stream);
 
-/* Ends a stream. The list stays. */
+/* Appends a copy of memory of the device (onecclMemAlloc) or of the host, after the n_wait events of wait. Both ranges are to
+ * stay until the stream has done it. */
+int cclxStreamCopy(cclxStream_t stream, void *to, const void *from, size_t bytes, size_t n_wait,
+                   struct _ze_event_handle_t *const *wait);
+
+/* Waits until what is on the stream has finished, at most so long: 6 (in progress) if it has not by then. What became of a
+ * call, onecclCommGetAsyncError tells. */
+int cclxStreamSynchronize(cclxStream_t stream, uint32_t timeout_ms);
+
+/* Ends a stream. A list of the caller's stays. */
 int cclxStreamDestroy(cclxStream_t stream);
 
 /* As onecclAllReduce, with events. On a stream the buffers are device memory and the call returns once it is appended: it

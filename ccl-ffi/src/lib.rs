@@ -20,6 +20,7 @@ mod memory;
 mod mhc;
 mod redop;
 mod settings;
+mod stream;
 mod unsupported;
 
 pub use abi::*;
@@ -33,4 +34,5 @@ pub use lifecycle::*;
 pub use memory::*;
 pub use mhc::*;
 pub use redop::{onecclRedOpCreatePreMulSum, onecclRedOpDestroy};
+pub use stream::*;
 pub use unsupported::*;

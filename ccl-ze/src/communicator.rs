@@ -21,7 +21,9 @@ use ccl_core::device::{Edges, Io, Place};
 use ccl_core::mesh::Mesh;
 use ccl_core::plan::{Plan, Request};
 use ccl_core::{DataType, Error, ReduceOp, Result};
-use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
+use level_zero_sys::{
+    ze_command_list_handle_t, ze_context_handle_t, ze_device_handle_t, ze_driver_handle_t, ze_event_handle_t,
+};
 use std::ffi::c_void;
 use std::io::Write as _;
 use std::sync::{Arc, Once};
@@ -176,6 +178,17 @@ pub struct Description {
     pub staging_bytes: usize,
 }
 
+/// The handles of Level Zero that a communicator uses, for lists and events of the caller's. They live as long as it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Handles {
+    /// The driver.
+    pub driver: ze_driver_handle_t,
+    /// The context.
+    pub context: ze_context_handle_t,
+    /// The device.
+    pub device: ze_device_handle_t,
+}
+
 impl Communicator {
     /// Starts from the environment's configuration (docs/environment.md).
     pub fn builder() -> Result<Builder> {
@@ -212,6 +225,11 @@ impl Communicator {
             max_wires: info.agreed.max_wires,
             staging_bytes: info.staging_bytes,
         }
+    }
+
+    /// What lists and events of the caller's have to be made of.
+    pub fn handles(&self) -> Handles {
+        Handles { driver: self.gpu.api.driver, context: self.gpu.context, device: self.gpu.device }
     }
 
     /// Level Zero calls that this library has made on this device's driver so far.

@@ -56,7 +56,7 @@ pub mod twins;
 
 pub use buffer::{Buffer, Element};
 pub use ccl_core;
-pub use communicator::{Builder, CallOptions, Communicator, Description};
+pub use communicator::{Builder, CallOptions, Communicator, Description, Handles};
 pub use completion::Completion;
 pub use graph::{ExecutableGraph, Graph};
 pub use list::{CommandList, ExecutableList};
