@@ -181,7 +181,7 @@ int main() {
     auto devices = sycl::device::get_devices(sycl::info::device_type::gpu);
     CHECK(devices.size() >= 2);
     sycl::device device = devices[0];
-    sycl::context context = device.get_platform().ext_oneapi_get_default_context();
+    sycl::context context = device.get_platform().khr_get_default_context();
     CHECK(device.has(sycl::aspect::usm_device_allocations) && device.has(sycl::aspect::usm_host_allocations));
     CHECK(device.get_info<sycl::info::device::name>().find("ze-soft 0") == 0);
     Kernels made{context, device};

@@ -203,14 +203,14 @@ int main(int count, char **arguments) {
     };
     for (auto &word : words) native |= word == "native";
     sycl::device device = sycl::device::get_devices(sycl::info::device_type::gpu)[0];
-    sycl::context context = device.get_platform().ext_oneapi_get_default_context();
+    sycl::context context = device.get_platform().khr_get_default_context();
     sycl::queue queue{context, device, sycl::property::queue::in_order()};
     Kernels kernels{context, device};
     CHECK(device.has(sycl::aspect::ext_oneapi_limited_graph));
     if (wants("one")) one_queue(queue, kernels);
     if (wants("two")) two_queues(queue, kernels);
-    if (wants("host")) host_task(queue, kernels);
+    if (!native && wants("host")) host_task(queue, kernels);
     if (!native && wants("explicit")) explicit_nodes(queue, kernels);
-    if (!native && wants("update")) { CHECK(device.has(sycl::aspect::ext_oneapi_graph)); updated(queue, kernels); }
+    if (!native && wants("update") && device.has(sycl::aspect::ext_oneapi_graph)) updated(queue, kernels);
     std::puts("graphs: ok");
 }
