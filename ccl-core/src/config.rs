@@ -167,6 +167,16 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// `CCLX_CAPTURE_LIMIT` in MiB
     pub capture_limit: u32,
+    /// `CCLX_WITNESS`
+    pub witness: Option<PathBuf>,
+    /// `CCLX_WITNESS_SHARE` in percent
+    pub witness_share: u32,
+    /// `CCLX_WITNESS_OVERHEAD` in percent
+    pub witness_overhead: Option<u32>,
+    /// `CCLX_WITNESS_REPORT`
+    pub witness_report: Option<PathBuf>,
+    /// `CCLX_WITNESS_CORPUS`
+    pub witness_corpus: Option<PathBuf>,
     /// `CCL_ALLREDUCE`
     pub allreduce: Algorithm,
     /// `CCLX_TRANSPORT`
@@ -211,6 +221,11 @@ impl Default for Config {
             check: Check::Off,
             capture: None,
             capture_limit: 1024,
+            witness: None,
+            witness_share: 100,
+            witness_overhead: None,
+            witness_report: None,
+            witness_corpus: None,
             allreduce: Algorithm::Auto,
             transport: TransportChoice::Auto,
             p2p_access: true,
@@ -408,6 +423,46 @@ pub const VARIABLES: &[Variable] = &[
         kind: Kind::Number { least: 1, most: u32::MAX },
         set: |c, text| put(&mut c.capture_limit, number(text)),
         show: |c| Some(c.capture_limit.to_string()),
+    },
+    Variable {
+        name: "CCLX_WITNESS",
+        help: "File of the library whose calls `libcclx_witness.so` passes on and compares.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.witness, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.witness.as_ref().map(|path| path.display().to_string()),
+    },
+    Variable {
+        name: "CCLX_WITNESS_SHARE",
+        help: "Percent of the calls that the witness compares; 0 compares none and only passes them on.",
+        alike: false,
+        kind: Kind::Number { least: 0, most: 100 },
+        set: |c, text| put(&mut c.witness_share, number(text)),
+        show: |c| Some(c.witness_share.to_string()),
+    },
+    Variable {
+        name: "CCLX_WITNESS_OVERHEAD",
+        help: "Percent of the time that the witness may take; it compares fewer calls until it does. Unset, no bound.",
+        alike: false,
+        kind: Kind::Number { least: 1, most: 100 },
+        set: |c, text| put(&mut c.witness_overhead, number(text).map(Some)),
+        show: |c| c.witness_overhead.map(|v| v.to_string()),
+    },
+    Variable {
+        name: "CCLX_WITNESS_REPORT",
+        help: "File to which the witness appends a line of JSON for each rank of each communicator.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.witness_report, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.witness_report.as_ref().map(|path| path.display().to_string()),
+    },
+    Variable {
+        name: "CCLX_WITNESS_CORPUS",
+        help: "Folder in which the witness saves the all-reduces that it convicts, as a corpus.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.witness_corpus, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.witness_corpus.as_ref().map(|path| path.display().to_string()),
     },
     Variable {
         name: "CCL_ALLREDUCE",

@@ -51,20 +51,37 @@ impl UniqueId {
     pub fn create(options: RootOptions) -> Result<Self> {
         let mut random = [0; 2 * SECRET_BYTES];
         fill_random(&mut random)?;
+        let id = Self::made_of(&random, std::process::id())?;
+        id.serve(options)?;
+        Ok(id)
+    }
+
+    /// The id that goes with another secret that all ranks share, such as the unique id of another library: whoever has
+    /// that makes the same id of it on this host. One of them has to [`Self::serve`] it.
+    pub fn derived(from: &[u8]) -> Result<Self> {
+        Self::made_of(&Sha256::digest(from).into(), 0)
+    }
+
+    /// Starts the rendezvous of an id that was [`Self::derived`], as [`Self::create`] does.
+    pub fn serve(&self, options: RootOptions) -> Result<()> {
+        let Meeting { name, secret, .. } = self.meeting()?;
+        root::start(name, secret, options)
+    }
+
+    fn made_of(random: &[u8; 2 * SECRET_BYTES], creator: u32) -> Result<Self> {
         let (secret, tail) = random.split_at(SECRET_BYTES);
         let name = format!("cclx-{}", hex(tail));
         let host = Host::here()?;
         let mut id = Self { bytes: [0; UNIQUE_ID_BYTES] };
         id.put(0, MAGIC);
         id.put(AT_VERSION, &VERSION.to_le_bytes());
-        id.put(AT_PID, &std::process::id().to_le_bytes());
+        id.put(AT_PID, &creator.to_le_bytes());
         id.put(AT_BOOT, &host.boot);
         id.put(AT_NAMESPACE, &host.namespace.to_le_bytes());
         id.put(AT_SECRET, secret);
         id.put(AT_NAME, name.as_bytes());
         let checksum = id.checksum();
         id.put(AT_CHECKSUM, &checksum);
-        root::start(name.as_bytes(), secret, options)?;
         Ok(id)
     }
 

@@ -1,0 +1,295 @@
+//! The collectives, under oneCCL's names: passed on, and kept for the comparer where the buffers are the host's.
+
+use crate::abi::{Code, SUCCESS};
+use crate::call::{Call, Op, What};
+use crate::real::under;
+use crate::watched::Watched;
+use crate::{group, places};
+use ccl_core::collective::{Collective, Piece, Table};
+use ccl_core::protocol::MAX_RANKS;
+use ccl_core::{DataType, ReduceOp};
+use std::ffi::{c_int, c_void};
+
+const ON_A_STREAM: &str = "on a stream, whose buffers are not the host's";
+const MESSAGE: &str = "a send or receive";
+const STRANGE: &str = "a datatype, reduction or root that the witness does not know";
+
+fn datatype(number: c_int) -> Option<DataType> {
+    u32::try_from(number).ok().and_then(DataType::from_abi)
+}
+
+/// What is to be watched of a call, or why nothing is.
+fn moving(
+    what: Option<Collective>,
+    count: usize,
+    dtype: c_int,
+    send: *const c_void,
+    recv: *mut c_void,
+) -> Option<Call> {
+    let (what, op) = (What::Other(what?), Op::Known(ReduceOp::Sum));
+    Some(Call { what, count, dtype: datatype(dtype)?, op, table: None, send: send as usize, recv: recv as usize })
+}
+
+fn root(number: c_int) -> Option<usize> {
+    usize::try_from(number).ok()
+}
+
+/// # Safety
+/// The buffers hold what the call says; `run` makes it.
+unsafe fn watched(
+    comm: *mut c_void,
+    stream: *mut c_void,
+    call: impl FnOnce(&Watched) -> Result<Call, &'static str>,
+    run: impl FnOnce() -> Code,
+) -> Code {
+    let Some(watched) = places::find(comm) else { return run() };
+    if !stream.is_null() {
+        watched.leave_out(ON_A_STREAM);
+        return run();
+    }
+    let call = match call(&watched) {
+        Ok(call) => call,
+        Err(why) => {
+            watched.leave_out(why);
+            return run();
+        }
+    };
+    if group::is_open() {
+        let code = run();
+        if code == SUCCESS {
+            group::queue(watched, call);
+        }
+        return code;
+    }
+    let entered = watched.enter();
+    // SAFETY: by this function's contract.
+    let begun = unsafe { watched.begin(call, true, false) };
+    let code = run();
+    let alone = watched.leave(entered);
+    if let Some(begun) = begun {
+        // SAFETY: as above.
+        unsafe { watched.end(begun, code, alone) };
+    }
+    code
+}
+
+/// Reduces to every rank.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllReduce(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    op: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |watched: &Watched| {
+        let (dtype, op) = datatype(dtype).zip(watched.reduction(op)).ok_or(STRANGE)?;
+        let (what, table) = (What::AllReduce, None);
+        Ok(Call { what, count, dtype, op, table, send: send as usize, recv: recv as usize })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclAllReduce(send, recv, count, dtype, op, comm, stream)) }
+}
+
+/// Reduces to the root.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclReduce(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    op: c_int,
+    to: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |watched: &Watched| {
+        let what = root(to).map(|root| Collective::Reduce { root });
+        let call = moving(what, count, dtype, send, recv).zip(watched.reduction(op)).ok_or(STRANGE)?;
+        Ok(Call { op: call.1, ..call.0 })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclReduce(send, recv, count, dtype, op, to, comm, stream)) }
+}
+
+/// Reduces; each rank gets its piece.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclReduceScatter(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    op: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |watched: &Watched| {
+        let call = moving(Some(Collective::ReduceScatter), count, dtype, send, recv);
+        let call = call.zip(watched.reduction(op)).ok_or(STRANGE)?;
+        Ok(Call { op: call.1, ..call.0 })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclReduceScatter(send, recv, count, dtype, op, comm, stream)) }
+}
+
+/// From the root to every rank.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclBroadcast(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    from: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |_: &Watched| {
+        moving(root(from).map(|root| Collective::Broadcast { root }), count, dtype, send, recv).ok_or(STRANGE)
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclBroadcast(send, recv, count, dtype, from, comm, stream)) }
+}
+
+/// A piece from the root to each rank.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclScatter(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    from: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |_: &Watched| {
+        moving(root(from).map(|root| Collective::Scatter { root }), count, dtype, send, recv).ok_or(STRANGE)
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclScatter(send, recv, count, dtype, from, comm, stream)) }
+}
+
+/// Every rank's piece to every rank.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllGather(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |_: &Watched| moving(Some(Collective::AllGather), count, dtype, send, recv).ok_or(STRANGE);
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclAllGather(send, recv, count, dtype, comm, stream)) }
+}
+
+/// A piece from each rank to each.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllToAll(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |_: &Watched| moving(Some(Collective::AllToAll), count, dtype, send, recv).ok_or(STRANGE);
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclAllToAll(send, recv, count, dtype, comm, stream)) }
+}
+
+/// The same with pieces of any size.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclAllToAllV(
+    send: *const c_void,
+    to: *const usize,
+    recv: *mut c_void,
+    from: *const usize,
+    dtype: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    let call = |watched: &Watched| {
+        let call = moving(Some(Collective::AllToAllV), 0, dtype, send, recv).ok_or(STRANGE)?;
+        let n = watched.seat().map(|seat| seat.n).filter(|n| *n <= MAX_RANKS && !to.is_null() && !from.is_null());
+        let n = n.ok_or("the ranks' witnesses have not met")?;
+        // SAFETY: a number for each rank in both.
+        let (to, from) = unsafe { (std::slice::from_raw_parts(to, n), std::slice::from_raw_parts(from, n)) };
+        let table = Table { sends: in_a_row(to, call.dtype), receives: in_a_row(from, call.dtype) };
+        Ok(Call { table: Some(Box::new(table)), ..call })
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, call, || under::onecclAllToAllV(send, to, recv, from, dtype, comm, stream)) }
+}
+
+/// Pieces of so many elements, one after the other; such as pass the end of memory are refused when they are looked at.
+fn in_a_row(counts: &[usize], dtype: DataType) -> [Piece; MAX_RANKS] {
+    let mut pieces = [Piece::default(); MAX_RANKS];
+    let mut offset = 0u64;
+    for (piece, count) in pieces.iter_mut().zip(counts) {
+        let bytes = (*count as u64).saturating_mul(dtype.size() as u64);
+        *piece = Piece { offset, bytes };
+        offset = offset.saturating_add(bytes);
+    }
+    pieces
+}
+
+/// Passed on, and counted.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclSend(
+    send: *const c_void,
+    count: usize,
+    dtype: c_int,
+    peer: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, |_| Err(MESSAGE), || under::onecclSend(send, count, dtype, peer, comm, stream)) }
+}
+
+/// Passed on, and counted.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclRecv(
+    recv: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    peer: c_int,
+    comm: *mut c_void,
+    stream: *mut c_void,
+) -> Code {
+    // SAFETY: passed on to the caller.
+    unsafe { watched(comm, stream, |_| Err(MESSAGE), || under::onecclRecv(recv, count, dtype, peer, comm, stream)) }
+}

@@ -1,0 +1,162 @@
+//! Groups: the calls of one are made at its end, so that is when their buffers are looked at.
+
+use crate::abi::{Code, SUCCESS};
+use crate::call::Call;
+use crate::places::{self, Birth};
+use crate::real::under;
+use crate::watched::Watched;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Group {
+    depth: usize,
+    born: Vec<(usize, Birth)>,
+    calls: Vec<(Arc<Watched>, Call)>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+/// Keeps a call for the end of this thread's group; gives it back where there is none.
+pub(crate) fn is_open() -> bool {
+    GROUP.with_borrow(|group| group.depth > 0)
+}
+
+/// A call of the open group.
+pub(crate) fn queue(watched: Arc<Watched>, call: Call) {
+    GROUP.with_borrow_mut(|group| group.calls.push((watched, call)));
+}
+
+/// A communicator comes to be, now or at the group's end.
+pub(crate) fn born(place: usize, birth: Birth) {
+    let now = GROUP.with_borrow_mut(|group| {
+        if group.depth == 0 {
+            return Some(birth);
+        }
+        group.born.push((place, birth));
+        None
+    });
+    if let Some(birth) = now {
+        places::birth(place, birth);
+    }
+}
+
+/// Which calls have buffers that another call of the group writes into: what was in them when they were made is not known.
+fn hidden(calls: &[(Arc<Watched>, Call)]) -> Vec<bool> {
+    let mut spans: Vec<(usize, usize, bool, usize)> = Vec::with_capacity(2 * calls.len());
+    for (index, (watched, call)) in calls.iter().enumerate() {
+        if let Some(seat) = watched.seat()
+            && let Ok((send, recv)) = call.extents(seat.n, seat.rank)
+        {
+            spans.extend([(call.send, send, false, index), (call.recv, recv, true, index)]);
+        }
+    }
+    spans.retain(|span| span.1 > 0);
+    spans.sort_unstable();
+    let mut hidden = vec![false; calls.len()];
+    // The span that reaches farthest so far, and the one that does among those that are written; of other calls than `index`
+    // there may be two of each.
+    let mut open: Vec<(usize, bool, usize)> = Vec::new();
+    for (start, bytes, written, index) in spans {
+        open.retain(|(end, _, _)| *end > start);
+        for (_, also_written, other) in &open {
+            if *other != index && (written || *also_written) {
+                hidden[index] = true;
+                hidden[*other] = true;
+            }
+        }
+        open.push((start + bytes, written, index));
+    }
+    hidden
+}
+
+/// Opens a group, or one more level of it.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclGroupStart() -> Code {
+    // SAFETY: passed on to the caller.
+    let code = unsafe { under::onecclGroupStart() };
+    if code == SUCCESS {
+        GROUP.with_borrow_mut(|group| group.depth += 1);
+    }
+    code
+}
+
+/// Closes a level of the group; the outermost makes its calls.
+///
+/// # Safety
+/// As the library underneath has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onecclGroupEnd() -> Code {
+    let ended = GROUP.with_borrow_mut(|group| match group.depth {
+        1 => Some(std::mem::take(group)),
+        depth => {
+            group.depth = depth.saturating_sub(1);
+            None
+        }
+    });
+    let Some(Group { born, calls, .. }) = ended else {
+        // SAFETY: passed on to the caller.
+        return unsafe { under::onecclGroupEnd() };
+    };
+    let hidden = hidden(&calls);
+    let mut entered: Vec<(Arc<Watched>, u64)> = Vec::new();
+    let mut begun = Vec::with_capacity(calls.len());
+    for ((watched, call), hidden) in calls.into_iter().zip(hidden) {
+        if !entered.iter().any(|(known, _)| Arc::ptr_eq(known, &watched)) {
+            entered.push((watched.clone(), watched.enter()));
+        }
+        // SAFETY: callers keep the buffers of their calls until the group's end.
+        let call = unsafe { watched.begin(call, false, hidden) };
+        begun.extend(call.map(|call| (watched, call)));
+    }
+    // SAFETY: passed on to the caller.
+    let code = unsafe { under::onecclGroupEnd() };
+    let alone: Vec<_> = entered.into_iter().map(|(watched, mark)| (watched.leave(mark), watched)).collect();
+    for (watched, call) in begun {
+        let alone = alone.iter().any(|(alone, known)| *alone && Arc::ptr_eq(known, &watched));
+        // SAFETY: as above; it has returned.
+        unsafe { watched.end(call, code, alone) };
+    }
+    if code == SUCCESS {
+        born.into_iter().for_each(|(place, birth)| places::birth(place, birth));
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{Op, What};
+    use crate::watched::Seat;
+    use ccl_core::{DataType, ReduceOp};
+
+    #[test]
+    fn calls_that_touch_each_other_are_hidden() {
+        let watched = Watched::new(Some(Seat { rank: 0, n: 2 }));
+        let call = |send, recv| Call {
+            what: What::AllReduce,
+            count: 25,
+            dtype: DataType::Float32,
+            op: Op::Known(ReduceOp::Sum),
+            table: None,
+            send,
+            recv,
+        };
+        let calls = [
+            call(0x1000, 0x1000),
+            call(0x2000, 0x3000),
+            // Reads what the second reads.
+            call(0x2000, 0x4000),
+            // Reads what the third writes.
+            call(0x4060, 0x5000),
+            call(0x6000, 0x1064),
+        ];
+        let calls: Vec<_> = calls.into_iter().map(|call| (watched.clone(), call)).collect();
+        assert_eq!(hidden(&calls), [false, false, true, true, false]);
+    }
+}
