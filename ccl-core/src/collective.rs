@@ -317,7 +317,11 @@ impl Pieces<'_> {
                 return refuse(format!("{address:#x} ends past the address space"));
             }
         }
-        let apart = send_bytes == 0 || recv_bytes == 0 || send + send_bytes <= recv || recv + recv_bytes <= send;
+        let apart = send_bytes == 0
+            || recv_bytes == 0
+            || send + send_bytes <= recv
+            || recv + recv_bytes <= send
+            || matches!(self, Pieces::Table(table) if are_apart(table, send, recv));
         let own = |piece: Option<Piece>, address: u64| piece.map(|piece| address + piece.offset);
         let in_place = matches!(self, Pieces::Pattern(_))
             && own(self.send(rank), send).is_some_and(|at| own(self.receive(rank), recv) == Some(at));
@@ -330,6 +334,14 @@ impl Pieces<'_> {
             call.what
         )))
     }
+}
+
+/// Whether no piece that is sent lies where one is received; the buffers themselves may mesh.
+fn are_apart(table: &Table, send: u64, recv: u64) -> bool {
+    let range = |piece: &Piece, from: u64| from + piece.offset..from + piece.offset + piece.bytes;
+    let sent = table.sends.iter().filter(|piece| piece.bytes > 0).map(|piece| range(piece, send));
+    let received = || table.receives.iter().filter(|piece| piece.bytes > 0).map(|piece| range(piece, recv));
+    sent.into_iter().all(|sent| received().all(|got| sent.end <= got.start || got.end <= sent.start))
 }
 
 fn check_table(table: &Table, size: u64, n: usize, rank: usize) -> Result<()> {
@@ -429,6 +441,11 @@ mod tests {
         refused(&with(&|t| t.sends[0].bytes = 6), "elements have 4 bytes");
         refused(&with(&|t| t.sends[2].bytes = 4), "rank 2 of 2 ranks");
         refused(&with(&|t| t.sends[0] = Piece { offset: u64::MAX - 3, bytes: 8 }), "address space");
+        // Buffers that mesh, as pieces of one memory do that are sent and received in turn.
+        let meshed = |table: &Table| Pieces::Table(table).check(&call, 2, 1, io(0x1000, 0x1018));
+        meshed(&with(&|t| t.sends[0] = Piece { offset: 64, bytes: 4 })).unwrap();
+        let met = meshed(&with(&|t| t.sends[0] = Piece { offset: 44, bytes: 8 })).unwrap_err();
+        assert!(met.to_string().contains("overlap"), "{met}");
     }
 
     #[test]

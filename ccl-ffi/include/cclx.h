@@ -17,7 +17,7 @@ struct _ze_device_handle_t;
 struct _ze_command_list_handle_t;
 struct _ze_event_handle_t;
 
-/* A command list that calls are appended to. */
+/* A command list, or a SYCL queue, that calls are appended to. */
 typedef struct cclxStream *cclxStream_t;
 
 /* The driver, context and device of a communicator, for command lists and events of the caller's; each place may be NULL.
@@ -36,6 +36,11 @@ int cclxStreamOpen(void *comm, int queue, cclxStream_t *stream);
  * after the last execution, and make it anew when the list is reset. Destroy a graph after the executables made of it. */
 int cclxStreamCreate(void *comm, struct _ze_command_list_handle_t *list, cclxStream_t *stream);
 
+/* Makes a stream of a SYCL queue (a pointer to a sycl::queue): in order, of the communicator's device and of SYCL's default
+ * context. Calls are ordered by the queue, and recorded where it records; there can be no Level Zero events. The queue's
+ * state is kept alive, not the object pointed to. */
+int cclxStreamFromQueue(void *comm, void *queue, cclxStream_t *stream);
+
 /* Appends a copy of memory of the device (onecclMemAlloc) or of the host, after the n_wait events of wait. Both ranges are to
  * stay until the stream has done it. */
 int cclxStreamCopy(cclxStream_t stream, void *to, const void *from, size_t bytes, size_t n_wait,
@@ -45,7 +50,7 @@ int cclxStreamCopy(cclxStream_t stream, void *to, const void *from, size_t bytes
  * call, onecclCommGetAsyncError tells. */
 int cclxStreamSynchronize(cclxStream_t stream, uint32_t timeout_ms);
 
-/* Ends a stream. A list of the caller's stays. */
+/* Ends a stream. A list or queue of the caller's stays. */
 int cclxStreamDestroy(cclxStream_t stream);
 
 /* As onecclAllReduce, with events. On a stream the buffers are device memory and the call returns once it is appended: it

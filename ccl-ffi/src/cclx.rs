@@ -3,14 +3,15 @@
 use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::call::{Call, Reduction, What, datatype};
 use crate::group::issue;
-use crate::handle::OnecclComm;
+use crate::handle::{Live, OnecclComm};
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A stream, to C.
-pub struct CclxStream(pub(crate) Stream);
+pub struct CclxStream(pub(crate) Arc<Stream>);
 
 /// A stream on a Level Zero command list of the caller's.
 ///
@@ -34,13 +35,40 @@ pub unsafe extern "C" fn cclxStreamCreate(
         // SAFETY: passed on to the caller.
         let made = unsafe { live.comm.stream_from_raw(list.cast())? };
         // SAFETY: as above.
-        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(made))), "the place for the stream") }
+        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(Arc::new(made)))), "the place for the stream") }
     };
     // SAFETY: as above.
     unsafe { comm_entry("cclxStreamCreate", communicator, body) }
 }
 
-/// Ends a stream; the list stays.
+/// A stream on a SYCL queue of the caller's: in order, of the communicator's device and SYCL's default context.
+///
+/// # Safety
+/// `communicator` is null or a live handle; `queue` is null or a live `sycl::queue`; `stream` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclxStreamFromQueue(
+    communicator: *mut OnecclComm,
+    queue: *mut c_void,
+    stream: *mut *mut CclxStream,
+) -> Code {
+    let body = |handle: &'static OnecclComm| {
+        let live = handle.live()?;
+        if queue.is_null() {
+            return Err(null("the queue"));
+        }
+        if stream.is_null() {
+            return Err(null("the place for the stream"));
+        }
+        // SAFETY: passed on to the caller.
+        let made = unsafe { live.queue(queue)? };
+        // SAFETY: as above.
+        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(made))), "the place for the stream") }
+    };
+    // SAFETY: as above.
+    unsafe { comm_entry("cclxStreamFromQueue", communicator, body) }
+}
+
+/// Ends a stream; the list or queue stays.
 ///
 /// # Safety
 /// `stream` is null or live, and dead afterwards.
@@ -50,7 +78,7 @@ pub unsafe extern "C" fn cclxStreamDestroy(stream: *mut CclxStream) -> Code {
         if stream.is_null() {
             return Err(null("the stream"));
         }
-        // SAFETY: made by `Box::into_raw` in `cclxStreamCreate`, destroyed once by contract.
+        // SAFETY: made by `Box::into_raw` where streams are made, destroyed once by contract.
         drop(unsafe { Box::from_raw(stream) });
         Ok(SUCCESS)
     })
@@ -81,10 +109,12 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
             if n_wait > 0 || !signal.is_null() {
                 return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
             }
-            return issue(handle, |live| {
+            let call = |live: &Live| {
                 let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
                 Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
-            });
+            };
+            // SAFETY: as above.
+            return unsafe { issue(handle, std::ptr::null(), call) };
         };
         let live = handle.live()?;
         let dtype = datatype(datatype_number)?;

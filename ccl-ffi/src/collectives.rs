@@ -1,40 +1,27 @@
 //! The collectives, under oneCCL's names. With a null stream the buffers are the host's, and a call returns with its result:
-//! outside a group at once, inside one at the group's end. Another stream is refused: SYCL queues are not bridged.
+//! outside a group at once, inside one at the group's end. Another stream is a SYCL queue: the buffers are device memory,
+//! and a call returns once it is submitted (docs/sycl.md).
 
 use crate::boundary::{Code, call_entry, null};
 use crate::call::{Call, What, datatype, rank};
 use crate::group::issue;
 use crate::handle::{Live, OnecclComm};
-use ccl_core::{Error, Result};
+use ccl_core::Result;
 use std::ffi::{c_int, c_void};
 
-/// Only the null stream, so far.
-fn on_host(stream: *mut c_void) -> Result<()> {
-    if stream.is_null() {
-        return Ok(());
-    }
-    Err(Error::NotImplemented(
-        "a stream (SYCL queue): only host buffers with a null stream so far; cclxAllReduceAfter takes Level Zero lists"
-            .into(),
-    ))
-}
-
-/// A collective's entry: issues what `call` makes of the caller's arguments, on host buffers.
+/// A collective's entry: issues what `call` makes of the caller's arguments.
 ///
 /// # Safety
-/// As for the entries: what the call names holds what it reads and writes; `communicator` is null or a handle.
+/// As for the entries: what the call names holds what it reads and writes, with a stream until that has done it;
+/// `communicator` is null or a handle, `stream` null or a live SYCL queue.
 unsafe fn collective(
     name: &'static str,
     communicator: *mut OnecclComm,
     stream: *mut c_void,
     call: impl FnOnce(&Live) -> Result<Call>,
 ) -> Code {
-    let body = |handle: &'static OnecclComm| {
-        issue(handle, |live| {
-            on_host(stream)?;
-            call(live)
-        })
-    };
+    // SAFETY: passed on to the caller.
+    let body = |handle: &'static OnecclComm| unsafe { issue(handle, stream, call) };
     // SAFETY: by this function's contract.
     unsafe { call_entry(name, communicator, body) }
 }
@@ -54,7 +41,8 @@ unsafe fn counts(counts: *const usize, n: usize, what: &str) -> Result<Vec<usize
 /// `recv` = reduction of all ranks' `send`, on every rank. In place: `send` = `recv`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclAllReduce(
     send: *const c_void,
@@ -76,7 +64,8 @@ pub unsafe extern "C" fn onecclAllReduce(
 /// The same on the rank `root` only.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclReduce(
     send: *const c_void,
@@ -99,7 +88,8 @@ pub unsafe extern "C" fn onecclReduce(
 /// The same of which every rank gets its piece of `count` elements. In place: `recv` = `send` + rank * `count`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclReduceScatter(
     send: *const c_void,
@@ -121,7 +111,8 @@ pub unsafe extern "C" fn onecclReduceScatter(
 /// `recv` = the `send` of the rank `root`, on every rank. In place: `send` = `recv`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclBroadcast(
     send: *const c_void,
@@ -143,7 +134,8 @@ pub unsafe extern "C" fn onecclBroadcast(
 /// `recv` = this rank's piece of the `send` of the rank `root`. In place: `recv` = `send` + root * `count`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclScatter(
     send: *const c_void,
@@ -165,7 +157,8 @@ pub unsafe extern "C" fn onecclScatter(
 /// `recv` = all ranks' `send`, by rank. In place: `send` = `recv` + rank * `count`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclAllGather(
     send: *const c_void,
@@ -186,7 +179,8 @@ pub unsafe extern "C" fn onecclAllGather(
 /// `recv` = this rank's pieces of all ranks' `send`, by rank; `count` elements each. In place: `send` = `recv`.
 ///
 /// # Safety
-/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle.
+/// `send` and `recv` hold what the call reads and writes; `communicator` is null or a handle, `stream` null or a live SYCL
+/// queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclAllToAll(
     send: *const c_void,
@@ -209,7 +203,7 @@ pub unsafe extern "C" fn onecclAllToAll(
 ///
 /// # Safety
 /// `send` and `recv` hold what the call reads and writes, `to` and `from` one number for each rank; `communicator` is null or
-/// a handle.
+/// a handle, `stream` null or a live SYCL queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclAllToAllV(
     send: *const c_void,
@@ -234,7 +228,7 @@ pub unsafe extern "C" fn onecclAllToAllV(
 /// Sends to the rank `peer`, which receives as much.
 ///
 /// # Safety
-/// `send` holds `count` elements; `communicator` is null or a handle.
+/// `send` holds `count` elements; `communicator` is null or a handle, `stream` null or a live SYCL queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclSend(
     send: *const c_void,
@@ -255,7 +249,7 @@ pub unsafe extern "C" fn onecclSend(
 /// Receives from the rank `peer`, which sends as much.
 ///
 /// # Safety
-/// `recv` holds `count` elements; `communicator` is null or a handle.
+/// `recv` holds `count` elements; `communicator` is null or a handle, `stream` null or a live SYCL queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onecclRecv(
     recv: *mut c_void,

@@ -165,6 +165,7 @@ impl Making {
             name: seen.name,
             wish: wish.clone(),
             host,
+            queues: Mutex::default(),
             operations: Mutex::default(),
             registered: Mutex::default(),
             comm,

@@ -4,7 +4,7 @@
 //! between each two ranks together, then the second ones, and so on. Communicators take turns in an order that is alike on
 //! all ranks. So no rank waits for one that waits for it, in whatever order each of them queued its calls, as long as all
 //! queued what fits. What is due at the same time on several communicators (ranks of one group in one thread) is begun on
-//! all of them before any is waited for.
+//! all of them before any is waited for. Calls on SYCL queues are submitted in the same order and not waited for.
 
 use crate::boundary::{Code, SUCCESS, entry, hear};
 use crate::call::{Call, What};
@@ -12,15 +12,20 @@ use crate::forming::Making;
 use crate::handle::{Live, OnecclComm};
 use crate::host::Step;
 use ccl_core::{Error, Result};
+use ccl_ze::Stream;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A call that was checked.
 struct Queued {
     handle: &'static OnecclComm,
     live: Arc<Live>,
     call: Call,
+    /// The SYCL queue; none where the buffers are the host's.
+    stream: Option<Arc<Stream>>,
 }
 
 #[derive(Default)]
@@ -36,13 +41,31 @@ thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// Makes a call, now or at the end of this thread's group.
-pub(crate) fn issue(handle: &'static OnecclComm, call: impl FnOnce(&Live) -> Result<Call>) -> Result<Code> {
+/// Makes a call, now or at the end of this thread's group: on a SYCL queue, or on host buffers where `queue` is null.
+///
+/// # Safety
+/// `queue` is null or a live `sycl::queue`; what the call names holds what it reads and writes, on a queue until that has
+/// done it.
+pub(crate) unsafe fn issue(
+    handle: &'static OnecclComm,
+    queue: *const c_void,
+    call: impl FnOnce(&Live) -> Result<Call>,
+) -> Result<Code> {
     let queued = handle.live().and_then(|live| {
         let call = call(&live)?;
         call.check(live.comm.world_size(), live.comm.rank())?;
-        Ok(Queued { handle, live, call })
+        // SAFETY: passed on to the caller.
+        let stream = if queue.is_null() { None } else { Some(unsafe { live.queue(queue)? }) };
+        Ok(Queued { handle, live, call, stream })
     });
+    if let Ok(Queued { live, call, stream: Some(stream), .. }) = &queued
+        && live.stands_alone(call)
+        && GROUP.with_borrow(|group| group.depth == 0)
+    {
+        handle.ledger.on_streams.store(true, Ordering::Relaxed);
+        // SAFETY: passed on to the caller.
+        return unsafe { live.submit_one(call, stream) }.map(|()| SUCCESS);
+    }
     GROUP
         .with_borrow_mut(|group| match queued {
             Ok(queued) if group.depth == 0 => Ok(Some(queued)),
@@ -83,7 +106,16 @@ fn make(calls: Vec<Queued>) -> std::result::Result<(), (&'static OnecclComm, Err
         left = later;
         let mut begun = Vec::with_capacity(now.len());
         let mut outcome = Ok(());
-        for Due { handle, live, step, .. } in now {
+        for Due { handle, live, step, stream, .. } in now {
+            if let Some(stream) = stream {
+                handle.ledger.on_streams.store(true, Ordering::Relaxed);
+                // SAFETY: the callers of the queued calls keep their buffers until the queue has done this.
+                if let Err(error) = unsafe { live.submit(step, stream) } {
+                    outcome = Err((*handle, error));
+                    break;
+                }
+                continue;
+            }
             let running = handle.ledger.run();
             // SAFETY: the callers of the queued calls keep their buffers until their group's end.
             match unsafe { live.begin(step) } {
@@ -112,6 +144,7 @@ struct Due {
     handle: &'static OnecclComm,
     live: Arc<Live>,
     step: Step,
+    stream: Option<Arc<Stream>>,
 }
 
 /// A communicator's sends and receives by peer, in order.
@@ -119,6 +152,8 @@ struct Due {
 struct Between {
     sends: BTreeMap<usize, Vec<Call>>,
     receives: BTreeMap<usize, Vec<Call>>,
+    /// Where they are made: all in one place.
+    stream: Option<Option<Arc<Stream>>>,
 }
 
 fn steps(calls: Vec<Queued>) -> std::result::Result<Vec<Due>, (&'static OnecclComm, Error)> {
@@ -130,27 +165,32 @@ fn steps(calls: Vec<Queued>) -> std::result::Result<Vec<Due>, (&'static OnecclCo
     }
     let mut communicators: Vec<Of> = Vec::new();
     let mut steps = Vec::with_capacity(calls.len());
-    for Queued { handle, live, call } in calls {
+    for Queued { handle, live, call, stream } in calls {
         let index = communicators.iter().position(|known| std::ptr::eq(known.handle, handle)).unwrap_or_else(|| {
             communicators.push(Of { handle, live: live.clone(), collectives: 0, between: Between::default() });
             communicators.len() - 1
         });
         let of = &mut communicators[index];
+        if matches!(call.what, What::Send { .. } | What::Receive { .. }) {
+            of.between.join(stream.as_ref()).map_err(|error| (handle, error))?;
+        }
         match call.what {
             What::Send { to } => of.between.sends.entry(to).or_default().push(call),
             What::Receive { from } => of.between.receives.entry(from).or_default().push(call),
             _ => {
                 let turn = (live.name, false, of.collectives);
                 of.collectives += 1;
-                steps.push(Due { turn, handle, live, step: Step::One(call) });
+                steps.push(Due { turn, handle, live, step: Step::One(call), stream });
             }
         }
     }
     for Of { handle, live, between, .. } in communicators {
+        let stream = between.stream.clone().flatten();
         let rounds = between.rounds(live.comm.rank()).map_err(|error| (handle, error))?;
         for (round, calls) in rounds.into_iter().enumerate() {
             let turn = (live.name, true, round);
-            steps.push(Due { turn, handle, live: live.clone(), step: Step::Exchange(calls) });
+            let (live, stream, step) = (live.clone(), stream.clone(), Step::Exchange(calls));
+            steps.push(Due { turn, handle, live, step, stream });
         }
     }
     // By rank too, so that two threads that do this begin in one order.
@@ -159,12 +199,27 @@ fn steps(calls: Vec<Queued>) -> std::result::Result<Vec<Due>, (&'static OnecclCo
 }
 
 impl Between {
+    /// Takes note of where one of them is to be made.
+    fn join(&mut self, stream: Option<&Arc<Stream>>) -> Result<()> {
+        let first = self.stream.get_or_insert_with(|| stream.cloned());
+        match (first, stream) {
+            (None, None) => Ok(()),
+            (Some(first), Some(stream)) if Arc::ptr_eq(first, stream) => Ok(()),
+            _ => {
+                Err(Error::NotImplemented("sends and receives of one group and communicator on several streams".into()))
+            }
+        }
+    }
+
     /// The first send to and receive from each peer, then the second ones, and so on. What is between a rank and itself is
-    /// copied at once.
+    /// copied at once where the buffers are the host's.
     fn rounds(mut self, rank: usize) -> Result<Vec<Vec<Call>>> {
-        let own_sends = self.sends.remove(&rank).unwrap_or_default();
-        let own_receives = self.receives.remove(&rank).unwrap_or_default();
-        copy_own(rank, &own_sends, &own_receives)?;
+        let (own_sends, own_receives) = (self.sends.get(&rank), self.receives.get(&rank));
+        check_own(rank, own_sends.map_or(&[], Vec::as_slice), own_receives.map_or(&[], Vec::as_slice))?;
+        if matches!(self.stream, None | Some(None)) {
+            let (sends, receives) = (self.sends.remove(&rank), self.receives.remove(&rank));
+            copy_own(&sends.unwrap_or_default(), &receives.unwrap_or_default());
+        }
         let mut rounds: Vec<Vec<Call>> = Vec::new();
         for calls in self.sends.into_values().chain(self.receives.into_values()) {
             // Nobody waits for what has no elements; the other side leaves it out as well.
@@ -179,9 +234,12 @@ impl Between {
     }
 }
 
-/// A rank's sends to itself, in the order of its receives from itself.
-fn copy_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
-    let bytes = |call: &Call| call.count * call.dtype.size();
+fn bytes(call: &Call) -> usize {
+    call.count * call.dtype.size()
+}
+
+/// A rank's sends to itself need their receives.
+fn check_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
     if sends.len() != receives.len() || sends.iter().zip(receives).any(|(send, receive)| bytes(send) != bytes(receive))
     {
         return Err(Error::InvalidUsage(format!(
@@ -190,11 +248,15 @@ fn copy_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
             receives.len()
         )));
     }
+    Ok(())
+}
+
+/// A rank's sends to itself, in the order of its receives from itself.
+fn copy_own(sends: &[Call], receives: &[Call]) {
     for (send, receive) in sends.iter().zip(receives).filter(|(send, _)| send.count > 0) {
         // SAFETY: both buffers hold that many bytes until the group's end; they may overlap.
         unsafe { std::ptr::copy(send.send.cast::<u8>(), receive.recv.cast::<u8>(), bytes(send)) };
     }
-    Ok(())
 }
 
 /// Opens a group on this thread, or one more level of it.

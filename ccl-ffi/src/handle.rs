@@ -5,6 +5,7 @@ use crate::farewell;
 use crate::forming::Wish;
 use crate::host::HostPath;
 use crate::ledger::Ledger;
+use crate::queue::Queues;
 use crate::redop::Operations;
 use ccl_core::config::Config;
 use ccl_core::watch::fork;
@@ -46,6 +47,7 @@ pub(crate) struct Live {
     pub(crate) name: u32,
     pub(crate) wish: Wish,
     pub(crate) host: Mutex<HostPath>,
+    pub(crate) queues: Mutex<Queues>,
     pub(crate) operations: Mutex<Operations>,
     /// Registered buffers by their handles.
     pub(crate) registered: Mutex<BTreeMap<usize, (usize, usize)>>,

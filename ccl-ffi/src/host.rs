@@ -237,7 +237,7 @@ impl Piece {
 }
 
 /// Pieces of so many elements; their sum was checked.
-fn one_after_another(counts: &[usize], dtype: DataType) -> [collective::Piece; MAX_RANKS] {
+pub(crate) fn one_after_another(counts: &[usize], dtype: DataType) -> [collective::Piece; MAX_RANKS] {
     let mut pieces = [collective::Piece::default(); MAX_RANKS];
     let mut offset = 0;
     for (piece, count) in pieces.iter_mut().zip(counts) {

@@ -1,7 +1,8 @@
 //! The C ABI: oneCCL's names, so that programs built for it find this library in its place (docs/abi.md).
 //!
 //! Every entry is contained: a panic becomes `onecclInternalError` and never crosses the boundary. With a null stream
-//! buffers are the host's and a call returns with its result.
+//! buffers are the host's and a call returns with its result; with a SYCL queue they are device memory and a call returns
+//! once it is submitted.
 
 mod abi;
 mod boundary;
@@ -18,6 +19,7 @@ mod ledger;
 mod lifecycle;
 mod memory;
 mod mhc;
+mod queue;
 mod redop;
 mod settings;
 mod stream;

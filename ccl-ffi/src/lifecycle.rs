@@ -144,6 +144,7 @@ pub unsafe extern "C" fn onecclCommFinalize(communicator: *mut OnecclComm) -> Co
         let live = handle.finalize()?;
         // A call holds it as long as it runs, which is bounded.
         drop(live.host.lock());
+        live.settle_queues()?;
         live.comm.fault().map_or(Ok(SUCCESS), Err)
     };
     // SAFETY: passed on to the caller.

@@ -57,6 +57,11 @@ macro_rules! ze_optional {
 pub(crate) use {ze, ze_optional};
 
 impl Api {
+    /// Whether others in the process may use the same driver.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.via, Via::Loader(_))
+    }
+
     pub(crate) fn new(table: Table, driver: ze_driver_handle_t, via: Via, software: bool) -> Self {
         Self { table, driver, via, software, calls: AtomicU64::new(0), lacks_graphs: AtomicBool::new(false) }
     }

@@ -116,6 +116,11 @@ impl<T: Element> Buffer<T> {
         if used.as_ref().is_some_and(|event| !event.is_bounded()) {
             stream.mark_foreign();
         }
+        // A list can't wait for a SYCL queue's event.
+        let used = match used {
+            Some(event) if event.on_queue().is_some() => event.settle().map(|()| None)?,
+            used => used,
+        };
         let after = used.as_ref().map(|event| event.handle);
         // SAFETY: by the contract, and the stream is waited for; the event is held meanwhile.
         unsafe { stream.append_copy(to, from, bytes, after.as_slice())? };

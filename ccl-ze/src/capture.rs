@@ -26,6 +26,11 @@ static ENDED: Mutex<Vec<Arc<Recording>>> = Mutex::new(Vec::new());
 pub(crate) fn of(stream: &Stream) -> Result<Option<Arc<Recording>>> {
     match &stream.form {
         Form::Regular(recording) => Ok(Some(recording.clone())),
+        Form::OnQueue(queue) if !queue.is_recording()? => Ok(None),
+        Form::OnQueue(queue) => match queue.captured(&stream.gpu)? {
+            Some(list) => of(&list),
+            None => Ok(Some(stream.gpu.sycl_graphs.of(queue)?.recording().clone())),
+        },
         // Only through its handle or by a wait for an event can a list of ours have come into a capture.
         Form::Immediate if !stream.is_foreign() => Ok(None),
         Form::Immediate => {
@@ -51,6 +56,7 @@ pub(crate) unsafe fn enter<'a>(
     if after.is_empty() {
         return Ok((of(stream)?, after));
     }
+    stream.check_list("a wait for Level Zero events")?;
     stream.mark_foreign();
     if let Form::Regular(recording) = &stream.form {
         return Ok((Some(recording.clone()), after));
@@ -84,7 +90,8 @@ fn has_graphs(api: &Api) -> bool {
             || table.zeCommandListIsGraphCaptureEnabledExp.is_some())
 }
 
-fn is_capturing(api: &Api, list: ze_command_list_handle_t) -> Result<bool> {
+/// Whether the driver captures what is appended to a list.
+pub(crate) fn is_capturing(api: &Api, list: ze_command_list_handle_t) -> Result<bool> {
     let table = &api.table;
     let Some(ask) = table.zeCommandListIsGraphCaptureEnabledExt.or(table.zeCommandListIsGraphCaptureEnabledExp) else {
         return Ok(false);

@@ -69,6 +69,18 @@ impl Chain {
         (stream != Some(last.stream) && last.number > finished.get()).then(|| last.event.clone())
     }
 
+    /// The same for a command list, which can't wait for a SYCL queue's event: that is waited for here.
+    pub(crate) fn predecessor_of_list(
+        &self,
+        stream: Option<u64>,
+        finished: &Finished,
+    ) -> Result<Option<Arc<EventSlot>>> {
+        match self.predecessor(stream, finished) {
+            Some(event) if event.on_queue().is_some() => event.settle().map(|()| None),
+            other => Ok(other),
+        }
+    }
+
     /// Adds a collective that has been appended to `stream`, after waiting for `predecessor`. `bounded` says that
     /// nothing but collectives is before it.
     pub(crate) fn push(

@@ -14,6 +14,7 @@ use crate::kernel::KernelFacts;
 use crate::list::CommandList;
 use crate::saving::Saving;
 use crate::stream::Stream;
+use crate::sycl::Queue;
 use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::comm::{self, FaultHandler, StartState};
 use ccl_core::config::{Check, Config, OnError};
@@ -259,6 +260,27 @@ impl Communicator {
     /// while the stream lives, a graph that was captured from it only while the graph lives that its executables come from.
     pub unsafe fn stream_from_raw(&self, list: ze_command_list_handle_t) -> Result<Stream> {
         Stream::wrap(&self.gpu, list)
+    }
+
+    /// A stream on a SYCL queue (docs/sycl.md): in order, of the device and of SYCL's default context. Calls are submitted
+    /// through the SYCL runtime, in the queue's order, and are recorded where the queue records. Work that is to be ordered
+    /// with them goes to the queue; Level Zero's events can neither be waited for nor signalled. The queue is kept alive.
+    ///
+    /// # Safety
+    /// `queue` is a live `sycl::queue` of the runtime that the process has loaded.
+    pub unsafe fn stream_from_queue(&self, queue: *const c_void) -> Result<Arc<Stream>> {
+        // SAFETY: passed on to the caller.
+        unsafe { Stream::on_queue(&self.gpu, queue) }
+    }
+
+    /// What tells a live queue from others, for whoever keeps the streams of several.
+    ///
+    /// # Safety
+    /// As for [`Self::stream_from_queue`].
+    pub unsafe fn key_of_queue(&self, queue: *const c_void) -> Result<usize> {
+        let bridge = self.gpu.bridge()?;
+        // SAFETY: passed on to the caller.
+        Ok(unsafe { Queue::key(bridge, queue) })
     }
 
     /// A regular command list to record calls in, for one of the device's compute queues.

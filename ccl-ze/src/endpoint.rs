@@ -4,6 +4,7 @@ mod boundary;
 mod completed;
 mod host;
 mod pieces;
+mod queue;
 mod submit;
 
 pub(crate) use completed::Completed;
@@ -97,6 +98,7 @@ impl Device for ZeDevice {
             stream: Stream::new(gpu, 0)?,
             events: Mutex::new(events),
             loose_events: Mutex::new(Events::new(gpu, false)),
+            queue_events: Mutex::default(),
             counter,
             registry: Arc::new(Registry::new(gpu)),
             mhc: OnceLock::new(),
@@ -150,6 +152,8 @@ pub(crate) struct ZeEndpoint {
     events: Mutex<Events>,
     /// Regular ones, for lists that aren't in order.
     loose_events: Mutex<Events>,
+    /// Of calls on SYCL queues, once there is one.
+    queue_events: Mutex<Option<Events>>,
     stream: Stream,
     /// By rank; nothing at the own.
     peers: Arc<Vec<Option<Peer>>>,
@@ -618,19 +622,25 @@ impl Drop for ZeEndpoint {
             self.host.abort();
         }
         let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
+        let queued = self.queue_events.get_mut();
         if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
             events.presume_finished();
             loose.presume_finished();
-        } else if !events.finish() || !loose.finish() {
+            queued.iter().for_each(Events::presume_finished);
+        } else if !events.finish() || !loose.finish() || !queued.iter().all(Events::finish) {
             // Freeing memory under a kernel would be worse than losing it.
             tracing::error!("collectives are still unfinished; their memory is not freed");
             events.forget();
             loose.forget();
+            queued.iter_mut().for_each(Events::forget);
             std::mem::forget(self.memory().clone());
             self.mhc.get().inspect(|workspace| workspace.forget());
             return;
         }
         // What the chain holds of these events would keep the device for ever.
-        self.gpu.chain.lock().leave(&self.gpu.finished, |last| events.has(last) || loose.has(last));
+        let is_own = |last: &Arc<EventSlot>| {
+            events.has(last) || loose.has(last) || queued.as_ref().is_some_and(|queued| queued.has(last))
+        };
+        self.gpu.chain.lock().leave(&self.gpu.finished, is_own);
     }
 }

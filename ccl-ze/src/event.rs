@@ -3,6 +3,7 @@
 use crate::api::{ze, ze_optional};
 use crate::gpu::Gpu;
 use crate::stream::nanoseconds;
+use crate::sycl;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use std::sync::Arc;
@@ -35,8 +36,10 @@ impl Drop for Pool {
 pub(crate) struct EventSlot {
     gpu: Arc<Gpu>,
     pub(crate) handle: ze_event_handle_t,
-    /// Of regular events; counter-based ones have no pool.
+    /// Of regular events; others have no pool.
     _pool: Option<Arc<Pool>>,
+    /// Of calls on SYCL queues, instead of a handle.
+    queue: Option<sycl::Event>,
     /// Its latest call's number in the device's chain; 0 before the first.
     number: AtomicU64,
     /// Whether that call has nothing but collectives before it, so that it ends by itself.
@@ -65,7 +68,7 @@ impl EventSlot {
 
     /// Waits for its call, or until `give_up` says so: false then.
     pub(crate) fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
-        if self.gpu.api.software && self.is_bounded() {
+        if self.gpu.api.software && self.is_bounded() && self.queue.is_none() {
             // On the software driver a wait without a limit executes the call on this thread, which saves a switch; it
             // ends, since the kernel's own waits do.
             // SAFETY: a live event.
@@ -88,8 +91,24 @@ impl EventSlot {
         self.wait_unless(&mut || since.elapsed() > self.gpu.patience).unwrap_or(true)
     }
 
+    /// Waits for its call, whose kernel gives up in time if the other ranks don't come.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if self.wait_at_end() {
+            return Ok(());
+        }
+        let what = format!("a collective before this one on device {} does not end", self.gpu.index());
+        Err(Error::Timeout { after: self.gpu.patience, what })
+    }
+
     /// Waits at most `limit`; false if the event isn't signalled by then.
     pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
+        if let Some(event) = &self.queue {
+            let finished = event.wait_for(limit)?;
+            if finished {
+                self.gpu.finished.note(self);
+            }
+            return Ok(finished);
+        }
         let api = &self.gpu.api;
         api.count();
         // SAFETY: a live event.
@@ -103,7 +122,15 @@ impl EventSlot {
         }
     }
 
+    /// The event of a call on a SYCL queue.
+    pub(crate) fn on_queue(&self) -> Option<&sycl::Event> {
+        self.queue.as_ref()
+    }
+
     pub(crate) fn is_signalled(&self) -> Result<bool> {
+        if let Some(event) = &self.queue {
+            return event.is_finished();
+        }
         let api = &self.gpu.api;
         api.count();
         // SAFETY: a live event.
@@ -116,15 +143,29 @@ impl EventSlot {
 
 impl Drop for EventSlot {
     fn drop(&mut self) {
+        if self.queue.is_some() {
+            return;
+        }
         // SAFETY: nobody holds it any more, and the last work that uses it has finished: its endpoint saw to that.
         let _ = unsafe { ze!(self.gpu.api, zeEventDestroy(self.handle)) };
     }
 }
 
+/// What events are made for.
+#[derive(Clone, Copy)]
+pub(crate) enum Make {
+    /// Lists in order.
+    Counter,
+    /// Any list.
+    Regular,
+    /// SYCL queues.
+    OnQueue(&'static sycl::Bridge),
+}
+
 /// A communicator's events, taken in turn.
 pub(crate) struct Events {
     gpu: Arc<Gpu>,
-    counter: bool,
+    make: Make,
     slots: Vec<Arc<EventSlot>>,
     next: usize,
 }
@@ -132,17 +173,27 @@ pub(crate) struct Events {
 impl Events {
     /// Makes none yet.
     pub(crate) fn new(gpu: &Arc<Gpu>, counter: bool) -> Events {
-        Events { gpu: gpu.clone(), counter, slots: Vec::new(), next: 0 }
+        let make = if counter { Make::Counter } else { Make::Regular };
+        Events { gpu: gpu.clone(), make, slots: Vec::new(), next: 0 }
+    }
+
+    /// The same for calls on SYCL queues.
+    pub(crate) fn on_queues(gpu: &Arc<Gpu>, bridge: &'static sycl::Bridge) -> Events {
+        Events { gpu: gpu.clone(), make: Make::OnQueue(bridge), slots: Vec::new(), next: 0 }
     }
 
     /// Makes `count` more.
     pub(crate) fn grow(&mut self, count: u32) -> Result<()> {
         let gpu = &self.gpu;
-        let pool = if self.counter { None } else { Some(Arc::new(regular_pool(gpu, count)?)) };
+        let pool = match self.make {
+            Make::Regular => Some(Arc::new(regular_pool(gpu, count)?)),
+            Make::Counter | Make::OnQueue(_) => None,
+        };
         for index in 0..count {
-            let slot = match &pool {
-                None => EventSlot::counter(gpu, true)?,
-                Some(pool) => EventSlot::regular(gpu, pool, index)?,
+            let slot = match (&pool, self.make) {
+                (Some(pool), _) => EventSlot::regular(gpu, pool, index)?,
+                (None, Make::OnQueue(bridge)) => EventSlot::of_queue(gpu, sycl::Event::new(bridge)),
+                (None, _) => EventSlot::counter(gpu, true)?,
             };
             self.slots.push(slot);
         }
@@ -178,8 +229,8 @@ impl Events {
                 if Arc::strong_count(slot) > 1 {
                     continue;
                 }
-                if self.counter {
-                    // What waits on it captured its value, so it can be used again at once.
+                if !matches!(self.make, Make::Regular) {
+                    // What waits on it captured its value, or the event itself, so it can be used again at once.
                     return Ok(slot.clone());
                 }
                 if self.gpu.finished.has(slot) || slot.is_signalled()? {
@@ -200,7 +251,13 @@ impl Events {
 impl EventSlot {
     fn new(gpu: &Arc<Gpu>, handle: ze_event_handle_t, pool: Option<Arc<Pool>>) -> Arc<EventSlot> {
         let (number, bounded) = (AtomicU64::new(0), AtomicBool::new(true));
-        Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool, number, bounded })
+        Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: pool, queue: None, number, bounded })
+    }
+
+    fn of_queue(gpu: &Arc<Gpu>, event: sycl::Event) -> Arc<EventSlot> {
+        let (number, bounded) = (AtomicU64::new(0), AtomicBool::new(false));
+        let handle = std::ptr::null_mut();
+        Arc::new(EventSlot { gpu: gpu.clone(), handle, _pool: None, queue: Some(event), number, bounded })
     }
 
     /// A counter-based event.

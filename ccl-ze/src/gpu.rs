@@ -6,6 +6,7 @@ use crate::chain::{Chain, Finished};
 use crate::driver;
 use crate::kernels::Family;
 use crate::module::Modules;
+use crate::sycl::{Bridge, Recordings, SyclDevice};
 use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::{DeviceFacts, DeviceFamily};
 use ccl_core::protocol::LineForm;
@@ -21,7 +22,8 @@ pub(crate) struct Gpu {
     // Fields are dropped in this order: what was made in the context before it.
     pub(crate) chain: Mutex<Chain>,
     pub(crate) modules: Modules,
-    _owned: OwnedContext,
+    /// None if the context is the SYCL runtime's.
+    _owned: Option<OwnedContext>,
     pub(crate) context: ze_context_handle_t,
     pub(crate) device: ze_device_handle_t,
     pub(crate) facts: DeviceFacts,
@@ -29,6 +31,10 @@ pub(crate) struct Gpu {
     /// Which of the chain's collectives have finished.
     pub(crate) finished: Finished,
     pub(crate) graphs: Graphs,
+    /// SYCL graphs that are being recorded.
+    pub(crate) sycl_graphs: Recordings,
+    /// The bridge to the runtime whose context this is, or why there is none.
+    bridge: Result<&'static Bridge>,
     /// How long unfinished collectives are waited for when their memory is to go; their kernels give up before.
     pub(crate) patience: Duration,
     pub(crate) api: Arc<Api>,
@@ -49,6 +55,12 @@ impl Gpu {
         in_use.retain(|gpu| gpu.strong_count() > 0);
         let api = driver::open(config.device)?;
         let devices = driver::devices(&api.table, api.driver).map_err(|code| api.error("zeDeviceGet", code))?;
+        let (bridge, shared) = shared_devices(&api, &devices);
+        // Numbered as the runtime does, whose programs choose by its numbers.
+        let devices: Vec<ze_device_handle_t> = match &shared[..] {
+            [] => devices,
+            shared => shared.iter().map(|one| one.device).collect(),
+        };
         let index = match devices.len() {
             0 => return Err(Error::InvalidUsage("the driver has no device".into())),
             count if local_rank < count => local_rank,
@@ -67,7 +79,7 @@ impl Gpu {
         if let Some(gpu) = in_use.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(gpu);
         }
-        let gpu = Arc::new(Self::create(api, devices[index], &properties, index, config)?);
+        let gpu = Arc::new(Self::create(api, devices[index], shared.get(index), bridge, &properties, index, config)?);
         in_use.push(Arc::downgrade(&gpu));
         Ok(gpu)
     }
@@ -75,6 +87,8 @@ impl Gpu {
     fn create(
         api: Arc<Api>,
         device: ze_device_handle_t,
+        shared: Option<&SyclDevice>,
+        bridge: Result<&'static Bridge>,
         properties: &ze_device_properties_t,
         index: usize,
         config: &Config,
@@ -82,11 +96,13 @@ impl Gpu {
         // SAFETY: the driver fills the name with a terminated string within its array.
         let name = unsafe { CStr::from_ptr(properties.name.as_ptr()) }.to_string_lossy().into_owned();
         let ordinals = compute_ordinals(&api, device)?;
-        let desc = ze_context_desc_t::default();
-        let mut context = std::ptr::null_mut();
-        // SAFETY: a live driver; descriptor and output outlive the call.
-        unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
-        let _owned = OwnedContext { api: api.clone(), context };
+        let (context, _owned) = match shared {
+            Some(shared) => (shared.context, None),
+            None => {
+                let owned = OwnedContext::create(&api)?;
+                (owned.context, Some(owned))
+            }
+        };
         let on_gpu = plays_on_gpu(&api, properties);
         let facts = DeviceFacts {
             uuid: properties.uuid.id,
@@ -117,6 +133,8 @@ impl Gpu {
             ordinals,
             finished: Finished::default(),
             graphs: Graphs::default(),
+            sycl_graphs: Recordings::default(),
+            bridge,
             patience: config.timeout.saturating_mul(3).saturating_add(Duration::from_secs(10)),
             api,
             index,
@@ -144,6 +162,11 @@ impl Gpu {
     /// Compiles a family of kernels for this device, unless it is there already.
     pub(crate) fn load(&self, family: Family) -> Result<()> {
         self.modules.load(family, &self.api, self.context, self.device)
+    }
+
+    /// The bridge to the SYCL runtime whose context this device is used in.
+    pub(crate) fn bridge(&self) -> Result<&'static Bridge> {
+        self.bridge.clone()
     }
 
     /// The device's number among those that the driver shows.
@@ -186,11 +209,45 @@ struct OwnedContext {
     context: ze_context_handle_t,
 }
 
+impl OwnedContext {
+    fn create(api: &Arc<Api>) -> Result<OwnedContext> {
+        let desc = ze_context_desc_t::default();
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a live driver; descriptor and output outlive the call.
+        unsafe { ze!(api, zeContextCreate(api.driver, &raw const desc, &raw mut context))? };
+        Ok(OwnedContext { api: api.clone(), context })
+    }
+}
+
 impl Drop for OwnedContext {
     fn drop(&mut self) {
         // SAFETY: everything made in the context holds an `Arc` of the `Gpu`, or was dropped before this, and so is
         // gone. A failure can't be helped here.
         let _ = unsafe { ze!(self.api, zeContextDestroy(self.context)) };
+    }
+}
+
+/// The bridge to the SYCL runtime that the process has loaded, or why there is none, and the runtime's devices if they are
+/// this driver's: their context is taken instead of one of our own, so that queues of theirs can be submitted to.
+fn shared_devices(api: &Api, devices: &[ze_device_handle_t]) -> (Result<&'static Bridge>, Vec<SyclDevice>) {
+    let refuse = |why: &str| (Err(Error::NotImplemented(format!("a SYCL queue: {why}"))), Vec::new());
+    if !api.is_shared() {
+        return refuse("the communicator is on the software driver inside this library; CCLX_DEVICE=loader or intel");
+    }
+    let known = Bridge::of_process().and_then(|bridge| match bridge {
+        Some(bridge) => Ok(Some((bridge, bridge.devices()?))),
+        None => Ok(None),
+    });
+    match known {
+        Ok(Some((bridge, known))) if !known.is_empty() && known.iter().all(|one| devices.contains(&one.device)) => {
+            (Ok(bridge), known)
+        }
+        Ok(Some(_)) => refuse("the SYCL runtime has other devices than the driver that the communicator uses"),
+        Ok(None) => refuse("the SYCL runtime (libsycl.so.8 or .9) was not loaded when the communicator was made"),
+        Err(error) => {
+            tracing::warn!("{error}");
+            (Err(error), Vec::new())
+        }
     }
 }
 

@@ -47,6 +47,7 @@ impl Stream {
             ));
         }
         capture::sweep();
+        self.check_list("a capture of the driver's")?;
         self.mark_foreign();
         let (api, list) = (&*self.gpu.api, self.list());
         let _guard = self.lock.lock();

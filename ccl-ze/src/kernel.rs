@@ -2,11 +2,12 @@
 
 use crate::api::{Api, ze};
 use crate::kernels::{self, Signature};
+use crate::sycl;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Most arguments of a kernel.
 const MOST_ARGUMENTS: usize = 40;
@@ -29,7 +30,10 @@ pub struct KernelFacts {
 
 /// A kernel with its group size set.
 pub(crate) struct Kernel {
+    /// The same for SYCL queues, once one is used. Dropped before the module.
+    on_queues: OnceLock<QueueKernel>,
     api: Arc<Api>,
+    module: ze_module_handle_t,
     handle: ze_kernel_handle_t,
     pub(crate) facts: KernelFacts,
     /// Sizes of its arguments.
@@ -70,7 +74,8 @@ impl Kernel {
         let made = unsafe { ze!(api, zeKernelCreate(module, &raw const desc, &raw mut handle)) };
         made.map_err(|error| of_kernel(error, name))?;
         let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
-        let mut kernel = Kernel { api: api.clone(), handle, facts, sizes, set: Mutex::new(NOTHING_SET) };
+        let set = Mutex::new(NOTHING_SET);
+        let mut kernel = Kernel { on_queues: OnceLock::new(), api: api.clone(), module, handle, facts, sizes, set };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
     }
@@ -161,6 +166,69 @@ impl Kernel {
         unsafe {
             ze!(api, zeCommandListAppendLaunchKernel(list, self.handle, &raw const count, signal, waits, wait_list))
         }
+    }
+}
+
+/// A kernel as a SYCL runtime has it, with a Level Zero kernel of its own, since the runtime sets that one's arguments.
+struct QueueKernel {
+    // Fields are dropped in this order.
+    kernel: sycl::Kernel,
+    _owned: OwnedKernel,
+}
+
+struct OwnedKernel {
+    api: Arc<Api>,
+    handle: ze_kernel_handle_t,
+}
+
+// SAFETY: a handle that Level Zero lets any thread use.
+unsafe impl Send for OwnedKernel {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedKernel {}
+
+impl Drop for OwnedKernel {
+    fn drop(&mut self) {
+        // SAFETY: the runtime's kernel on it is gone. A failure can't be helped here.
+        let _ = unsafe { ze!(self.api, zeKernelDestroy(self.handle)) };
+    }
+}
+
+impl Kernel {
+    /// Submits a launch to a SYCL queue, after `after`; `event` is then its event.
+    ///
+    /// # Safety
+    /// As for [`Kernel::launch`]; where a graph records the launch, as long as that may be replayed.
+    pub(crate) unsafe fn submit(
+        &self,
+        queue: &sycl::Queue,
+        groups: u32,
+        words: &[u64],
+        after: Option<&sycl::Event>,
+        event: &sycl::Event,
+    ) -> Result<()> {
+        let kernel = match self.on_queues.get() {
+            Some(known) => &known.kernel,
+            None => {
+                let made = self.for_queues(queue)?;
+                // Of two that come at once one has made it in vain.
+                &self.on_queues.get_or_init(|| made).kernel
+            }
+        };
+        let work = sycl::Work::Launch { kernel, groups, items: self.facts.group_size, words, sizes: self.sizes };
+        // SAFETY: passed on to the caller.
+        unsafe { queue.submit(work, after, event) }
+    }
+
+    fn for_queues(&self, queue: &sycl::Queue) -> Result<QueueKernel> {
+        let text = kernels::terminated(&self.facts.name)?;
+        let desc = ze_kernel_desc_t { pKernelName: text.as_ptr(), ..Default::default() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live module; name, descriptor and output outlive the call.
+        unsafe { ze!(self.api, zeKernelCreate(self.module, &raw const desc, &raw mut handle))? };
+        let _owned = OwnedKernel { api: self.api.clone(), handle };
+        // SAFETY: live handles of the queue's context, which was compared; the module outlives its kernels.
+        let kernel = unsafe { queue.kernel(self.module, handle)? };
+        Ok(QueueKernel { kernel, _owned })
     }
 }
 

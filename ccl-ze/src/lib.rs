@@ -50,6 +50,7 @@ mod registry;
 mod replay;
 mod saving;
 mod stream;
+pub mod sycl;
 #[cfg(feature = "soft")]
 #[doc(hidden)]
 pub mod twins;

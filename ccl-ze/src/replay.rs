@@ -47,6 +47,7 @@ impl Replays {
         append: impl FnOnce(ze_command_list_handle_t, ze_event_handle_t, &[ze_event_handle_t]) -> Result<()>,
     ) -> Result<Completion> {
         stream.check_device(&self.gpu)?;
+        stream.check_list("a replay of Level Zero's")?;
         if stream.order().is_none() {
             return Err(Error::NotImplemented("a replay on a list that is not in order".into()));
         }
@@ -63,7 +64,17 @@ impl Replays {
         let finished = &self.gpu.finished;
         // What holds no collective takes no turn among them.
         let chained = self.recording.has_calls();
-        let predecessor = if chained { chain.predecessor(stream.order(), finished) } else { None };
+        let predecessor = match chained {
+            true => chain.predecessor_of_list(stream.order(), finished),
+            false => Ok(None),
+        };
+        let predecessor = match predecessor {
+            Ok(predecessor) => predecessor,
+            Err(error) => {
+                event.give_back();
+                return Err(error);
+            }
+        };
         let appended = {
             let _guard = stream.lock.lock();
             with_one_more(options.after, predecessor.as_ref(), |waits| append(stream.list(), event.handle, waits))

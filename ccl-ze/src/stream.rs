@@ -5,12 +5,13 @@ use crate::capture;
 use crate::event::EventSlot;
 use crate::gpu::Gpu;
 use crate::recording::Recording;
+use crate::sycl::{Event, Queue, Work};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -21,7 +22,12 @@ pub(crate) enum Form {
     Immediate,
     /// What is appended is recorded, and runs each time the list is executed once it is closed.
     Regular(Arc<Recording>),
+    /// A SYCL queue, which knows itself whether it records. There is no list.
+    OnQueue(Queue),
 }
+
+/// Streams on SYCL queues, so that a queue is the same stream to all communicators.
+static ON_QUEUES: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 
 /// A stream of work on a device: each command begins when the one before has finished.
 ///
@@ -89,6 +95,46 @@ impl Stream {
         Ok(Self::of(gpu, list, Form::Immediate, flags & ZE_COMMAND_QUEUE_FLAG_IN_ORDER != 0, false))
     }
 
+    /// A SYCL queue of the caller's.
+    ///
+    /// # Safety
+    /// `queue` is a live `sycl::queue` of the runtime that the process has loaded.
+    pub(crate) unsafe fn on_queue(gpu: &Arc<Gpu>, queue: *const c_void) -> Result<Arc<Stream>> {
+        let bridge = gpu.bridge()?;
+        // SAFETY: passed on to the caller.
+        let key = unsafe { Queue::key(bridge, queue) };
+        let mut known = ON_QUEUES.lock();
+        known.retain(|stream| stream.strong_count() > 0);
+        let found = known
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|stream| Arc::ptr_eq(&stream.gpu, gpu) && stream.queue().is_some_and(|queue| queue.has_key(key)));
+        if let Some(stream) = found {
+            return Ok(stream);
+        }
+        // SAFETY: as above.
+        let queue = unsafe { Queue::open(gpu, bridge, queue)? };
+        let stream = Arc::new(Self::of(gpu, std::ptr::null_mut(), Form::OnQueue(queue), true, false));
+        known.push(Arc::downgrade(&stream));
+        Ok(stream)
+    }
+
+    /// The SYCL queue that it is.
+    pub(crate) fn queue(&self) -> Option<&Queue> {
+        match &self.form {
+            Form::OnQueue(queue) => Some(queue),
+            Form::Immediate | Form::Regular(_) => None,
+        }
+    }
+
+    /// Fails if it is a SYCL queue: `what` needs a command list.
+    pub(crate) fn check_list(&self, what: &str) -> Result<()> {
+        match self.queue() {
+            None => Ok(()),
+            Some(_) => Err(Error::NotImplemented(format!("{what} on a SYCL queue"))),
+        }
+    }
+
     fn of(gpu: &Arc<Gpu>, list: ze_command_list_handle_t, form: Form, in_order: bool, owned: bool) -> Stream {
         Stream {
             gpu: gpu.clone(),
@@ -111,6 +157,7 @@ impl Stream {
 
     /// Makes what comes on the stream wait for `event`.
     pub(crate) fn wait_on(&self, event: &Arc<EventSlot>) -> Result<()> {
+        self.check_list("a wait for a Level Zero event")?;
         // It may join a capture by this, so that from here on it has to be asked.
         self.mark_foreign();
         let mut handle = event.handle;
@@ -132,7 +179,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The command list, for work of the caller's own. Level Zero wants appends to it serialised.
+    /// The command list, for work of the caller's own. Level Zero wants appends to it serialised. Null if the stream is a
+    /// SYCL queue.
     pub fn raw(&self) -> ze_command_list_handle_t {
         self.mark_foreign();
         self.list
@@ -162,6 +210,9 @@ impl Stream {
     /// never does. A stream that records has nothing to wait for: an error.
     pub fn synchronize(&self) -> Result<()> {
         self.check_issues()?;
+        if let Some(queue) = self.queue() {
+            return end_of(queue)?.wait_for(Duration::MAX).map(|_| ());
+        }
         let awaited = std::mem::take(&mut *self.awaited.lock());
         // SAFETY: a live list.
         let done = unsafe { ze!(self.gpu.api, zeCommandListHostSynchronize(self.list, u64::MAX)) };
@@ -182,6 +233,9 @@ impl Stream {
     /// Waits at most `limit` until everything on the stream has finished; false if it has not by then.
     pub fn synchronize_for(&self, limit: Duration) -> Result<bool> {
         self.check_issues()?;
+        if let Some(queue) = self.queue() {
+            return end_of(queue)?.wait_for(limit);
+        }
         let awaited = std::mem::take(&mut *self.awaited.lock());
         let api = &self.gpu.api;
         api.count();
@@ -238,6 +292,14 @@ impl Stream {
         bytes: usize,
         after: &[ze_event_handle_t],
     ) -> Result<()> {
+        if let Some(queue) = self.queue() {
+            if !after.is_empty() {
+                return self.check_list("a wait for Level Zero events");
+            }
+            let work = if bytes == 0 { Work::Nothing } else { Work::Copy { to, from, bytes } };
+            // SAFETY: the ranges are the caller's duty.
+            return unsafe { queue.submit(work, None, &queue.event()) };
+        }
         let _guard = self.lock.lock();
         let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
         let wait_list = after.as_ptr().cast_mut();
@@ -250,6 +312,7 @@ impl Stream {
     /// # Safety
     /// The range must be valid until the stream has done this, and the events live.
     pub unsafe fn fill(&self, to: *mut c_void, byte: u8, bytes: usize, after: &[ze_event_handle_t]) -> Result<()> {
+        self.check_list("a fill")?;
         if !after.is_empty() {
             self.mark_foreign();
         }
@@ -289,6 +352,14 @@ impl Drop for Stream {
         // SAFETY: made in `new`, and its work has finished. A failure can't be helped here.
         let _ = unsafe { ze!(self.gpu.api, zeCommandListDestroy(self.list)) };
     }
+}
+
+/// The event of everything that is on a queue.
+fn end_of(queue: &Queue) -> Result<Event> {
+    let event = queue.event();
+    // SAFETY: it names no memory.
+    unsafe { queue.submit(Work::Nothing, None, &event)? };
+    Ok(event)
 }
 
 /// A limit for a driver's wait, never the value that means none.

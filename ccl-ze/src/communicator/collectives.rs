@@ -200,8 +200,25 @@ impl Communicator {
     ) -> Result<Completion> {
         let io = Io { send, recv };
         if self.config.check != Check::Off {
-            let (sent, received) = self.core.check_collective(call, table, io)?.extents()?;
-            check::ranges(&self.gpu, [("send", send, sent), ("receive", recv, received)])?;
+            let pieces = self.core.check_collective(call, table, io)?;
+            match table {
+                // Its pieces may lie in several allocations.
+                Some(table) => {
+                    for (sent, received) in table.sends.iter().zip(&table.receives) {
+                        check::ranges(
+                            &self.gpu,
+                            [
+                                ("send", send.wrapping_byte_add(sent.offset as usize), sent.bytes),
+                                ("receive", recv.wrapping_byte_add(received.offset as usize), received.bytes),
+                            ],
+                        )?;
+                    }
+                }
+                None => {
+                    let (sent, received) = pieces.extents()?;
+                    check::ranges(&self.gpu, [("send", send, sent), ("receive", recv, received)])?;
+                }
+            }
         }
         let edges = Edges { after: options.after, signal: options.signal };
         // SAFETY: passed on to the caller.

@@ -30,6 +30,9 @@ impl Completed {
     /// The event that the call signals as its last act.
     pub(crate) fn event(&self) -> Result<&Arc<EventSlot>> {
         match self {
+            Completed::Issued(event) if event.on_queue().is_some() => {
+                Err(Error::NotImplemented("a Level Zero event of a call on a SYCL queue".into()))
+            }
             Completed::Issued(event) | Completed::Recorded(_, Some(event)) => Ok(event),
             Completed::Recorded(_, None) => Err(Error::NotImplemented(
                 "an event of a recorded call, where it can't signal a counter-based one: give the call one to signal"

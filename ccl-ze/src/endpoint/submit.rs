@@ -6,7 +6,7 @@ use crate::capture;
 use crate::event::{EventSlot, with_one_more};
 use crate::hooks;
 use crate::recording::Recording;
-use crate::stream::Stream;
+use crate::stream::{Form, Stream};
 use ccl_core::Result;
 use ccl_core::device::{Edges, Io};
 use level_zero_sys::*;
@@ -23,6 +23,10 @@ impl ZeEndpoint {
         edges: Edges<'_, ze_event_handle_t>,
     ) -> Result<Completed> {
         stream.check_device(&self.gpu)?;
+        if let Form::OnQueue(queue) = &stream.form {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.on_queue(stream, queue, executable, io, edges) };
+        }
         let after = if hooks::on(self.hooks, hooks::NO_WAITS) { &[] } else { edges.after };
         // SAFETY: passed on to the caller.
         match unsafe { capture::enter(stream, after)? } {
@@ -50,7 +54,13 @@ impl ZeEndpoint {
         // The lock is held over the append: the chain's order is the order of issue.
         let mut chain = self.gpu.chain.lock();
         let finished = &self.gpu.finished;
-        let predecessor = chain.predecessor(stream.order(), finished);
+        let predecessor = match chain.predecessor_of_list(stream.order(), finished) {
+            Ok(predecessor) => predecessor,
+            Err(error) => {
+                event.give_back();
+                return Err(error);
+            }
+        };
         if !edges.after.is_empty() || predecessor.as_ref().is_some_and(|event| !event.is_bounded()) {
             stream.mark_foreign();
         }

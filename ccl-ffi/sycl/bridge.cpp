@@ -1,0 +1,208 @@
+// The bridge to one release of the SYCL runtime: facts of queues, and our kernels submitted as SYCL kernels, so that the
+// runtime's own order and graphs hold for them.
+#include "bridge.h"
+
+#include <sycl/backend.hpp>
+#include <sycl/ext/oneapi/backend/level_zero.hpp>
+#include <sycl/ext/oneapi/experimental/graph.hpp>
+#include <sycl/ext/oneapi/experimental/raw_kernel_arg.hpp>
+#include <sycl/sycl.hpp>
+
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace experimental = sycl::ext::oneapi::experimental;
+constexpr auto level_zero = sycl::backend::ext_oneapi_level_zero;
+constexpr auto kept = sycl::ext::oneapi::level_zero::ownership::keep;
+using Graph = experimental::command_graph<experimental::graph_state::modifiable>;
+
+// The caller lays events into memory of its own and moves them by their bytes.
+static_assert(sizeof(sycl::event) == sizeof(cclx_sycl_event) && alignof(sycl::event) <= alignof(cclx_sycl_event));
+
+thread_local std::string failure;
+
+template <typename Body> int contained(Body &&body) noexcept {
+    try {
+        body();
+        return 0;
+    } catch (const std::exception &error) {
+        try {
+            failure = error.what();
+        } catch (...) {
+        }
+    } catch (...) {
+        failure.clear();
+    }
+    return 1;
+}
+
+const char *error() { return failure.c_str(); }
+
+sycl::queue &queue_of(void *own) { return *static_cast<sycl::queue *>(own); }
+const sycl::event &event_of(const cclx_sycl_event *event) { return *reinterpret_cast<const sycl::event *>(event); }
+
+struct Known {
+    sycl::device device;
+    sycl::context context;
+};
+
+// Never destroyed: what uses the handles has no order with the runtime's end.
+const std::vector<Known> &known_devices() {
+    static const auto *known = [] {
+        auto made = std::make_unique<std::vector<Known>>();
+        for (const auto &platform : sycl::platform::get_platforms()) {
+            if (platform.get_backend() != level_zero)
+                continue;
+            for (const auto &device : platform.get_devices(sycl::info::device_type::gpu))
+                made->push_back({device, platform.khr_get_default_context()});
+        }
+        return made.release();
+    }();
+    return *known;
+}
+
+int devices(uint32_t most, void **devices, void **contexts, uint32_t *count) {
+    return contained([&] {
+        const auto &known = known_devices();
+        *count = static_cast<uint32_t>(known.size());
+        for (uint32_t i = 0; i < *count && i < most; ++i) {
+            devices[i] = sycl::get_native<level_zero>(known[i].device);
+            contexts[i] = sycl::get_native<level_zero>(known[i].context);
+        }
+    });
+}
+
+// A queue is a shared pointer to what it is.
+uintptr_t queue_key(const void *queue) { return *static_cast<const uintptr_t *>(queue); }
+
+int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
+    return contained([&] {
+        auto copy = std::make_unique<sycl::queue>(*static_cast<const sycl::queue *>(queue));
+        *facts = {};
+        facts->in_order = copy->is_in_order();
+        if (copy->get_backend() == level_zero) {
+            facts->level_zero = 1;
+            facts->device = sycl::get_native<level_zero>(copy->get_device());
+            facts->context = sycl::get_native<level_zero>(copy->get_context());
+        }
+        *own = copy.release();
+    });
+}
+
+void queue_close(void *own) {
+    contained([&] { delete static_cast<sycl::queue *>(own); });
+}
+
+int queue_recording(void *own, uint32_t *recording) {
+    return contained(
+        [&] { *recording = queue_of(own).ext_oneapi_get_state() == experimental::queue_state::recording; });
+}
+
+int queue_list(void *own, void **list) {
+    return contained([&] {
+        auto native = sycl::get_native<level_zero>(queue_of(own));
+        auto *immediate = std::get_if<ze_command_list_handle_t>(&native);
+        *list = immediate ? *immediate : nullptr;
+    });
+}
+
+int graph_open(void *own_queue, void **own) {
+    return contained([&] { *own = new Graph(queue_of(own_queue).ext_oneapi_get_graph()); });
+}
+
+int graph_is(void *own_graph, void *own_queue, uint32_t *same) {
+    return contained([&] { *same = *static_cast<Graph *>(own_graph) == queue_of(own_queue).ext_oneapi_get_graph(); });
+}
+
+void graph_close(void *own_graph) {
+    contained([&] { delete static_cast<Graph *>(own_graph); });
+}
+
+int kernel_open(void *own_queue, void *module, void *kernel, void **own) {
+    return contained([&] {
+        const auto context = queue_of(own_queue).get_context();
+        auto bundle = sycl::make_kernel_bundle<level_zero, sycl::bundle_state::executable>(
+            {static_cast<ze_module_handle_t>(module), kept}, context);
+        *own = new sycl::kernel(sycl::make_kernel<level_zero>(
+            {std::move(bundle), static_cast<ze_kernel_handle_t>(kernel), kept}, context));
+    });
+}
+
+void kernel_close(void *own_kernel) {
+    contained([&] { delete static_cast<sycl::kernel *>(own_kernel); });
+}
+
+int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *const *after, uint32_t count,
+           cclx_sycl_event *event) {
+    return contained([&] {
+        auto &queue = queue_of(own_queue);
+        if (!work->kernel && work->bytes == 0) {
+            std::vector<sycl::event> events;
+            for (uint32_t i = 0; i < count; ++i)
+                events.push_back(event_of(after[i]));
+            // Without events it would be one for all that the queue holds, which its order says already.
+            new (event) sycl::event(events.empty() ? queue.ext_oneapi_submit_barrier()
+                                                   : queue.ext_oneapi_submit_barrier(events));
+            return;
+        }
+        new (event) sycl::event(queue.submit([&](sycl::handler &handler) {
+            for (uint32_t i = 0; i < count; ++i)
+                handler.depends_on(event_of(after[i]));
+            if (!work->kernel) {
+                handler.memcpy(work->to, work->from, work->bytes);
+                return;
+            }
+            for (uint32_t i = 0; i < work->arguments; ++i) {
+                // Narrow ones are the first bytes of their words.
+                handler.set_arg(static_cast<int>(i),
+                                experimental::raw_kernel_arg(&work->words[i], work->sizes[i]));
+            }
+            const size_t items = work->items;
+            handler.parallel_for(sycl::nd_range<1>{work->groups * items, items},
+                                 *static_cast<sycl::kernel *>(work->kernel));
+        }));
+    });
+}
+
+int event_finished(const cclx_sycl_event *event, uint32_t *finished) {
+    return contained([&] {
+        const auto status = event_of(event).get_info<sycl::info::event::command_execution_status>();
+        *finished = status == sycl::info::event_command_status::complete;
+    });
+}
+
+void event_close(cclx_sycl_event *event) {
+    contained([&] { reinterpret_cast<sycl::event *>(event)->~event(); });
+}
+
+constexpr cclx_sycl_bridge bridge = {
+    CCLX_SYCL_BRIDGE_VERSION,
+    __LIBSYCL_MAJOR_VERSION,
+    error,
+    devices,
+    queue_key,
+    queue_open,
+    queue_close,
+    queue_recording,
+    queue_list,
+    graph_open,
+    graph_is,
+    graph_close,
+    kernel_open,
+    kernel_close,
+    submit,
+    event_finished,
+    event_close,
+};
+
+} // namespace
+
+const cclx_sycl_bridge *cclx_sycl_bridge_open(uint32_t version) {
+    return version == CCLX_SYCL_BRIDGE_VERSION ? &bridge : nullptr;
+}

@@ -1,0 +1,77 @@
+// What the library asks of a SYCL runtime. ccl-ze/src/sycl/bridge.rs has the same declarations.
+//
+// All functions return 0, or another value with a text in `error`; none lets an exception out.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Raised with every change of what follows.
+#define CCLX_SYCL_BRIDGE_VERSION 1
+
+// An event of the runtime, in memory of the caller's.
+typedef struct cclx_sycl_event {
+    uint64_t words[2];
+} cclx_sycl_event;
+
+// What doesn't change about a queue.
+typedef struct cclx_sycl_queue_facts {
+    uint32_t level_zero; // 0: another backend's, and the handles are null
+    uint32_t in_order;
+    void *device;  // ze_device_handle_t
+    void *context; // ze_context_handle_t
+} cclx_sycl_queue_facts;
+
+// One launch of a kernel, or where `kernel` is null a copy of `bytes` bytes, or where that is 0 nothing but its event.
+typedef struct cclx_sycl_work {
+    void *kernel;
+    uint32_t groups;
+    uint32_t items; // of a group
+    uint32_t arguments;
+    const uint64_t *words;
+    const size_t *sizes; // of the arguments, at most 8
+    void *to;
+    const void *from;
+    size_t bytes;
+} cclx_sycl_work;
+
+typedef struct cclx_sycl_bridge {
+    uint32_t version;
+    uint32_t release; // the major version of libsycl
+    // The text of this thread's last failure.
+    const char *(*error)(void);
+
+    // The Level Zero GPUs in the runtime's order, with the context that queues on them have if nobody chose another. The
+    // handles stay as long as the process. Writes at most `most`, and their number.
+    int (*devices)(uint32_t most, void **devices, void **contexts, uint32_t *count);
+
+    // Tells queues apart that are alive.
+    uintptr_t (*queue_key)(const void *queue);
+    // A handle of its own, which keeps the queue alive.
+    int (*queue_open)(const void *queue, void **own, cclx_sycl_queue_facts *facts);
+    void (*queue_close)(void *own);
+    int (*queue_recording)(void *own, uint32_t *recording);
+    // Its immediate command list; null if it has a command queue instead.
+    int (*queue_list)(void *own, void **list);
+
+    // The graph that the queue records for.
+    int (*graph_open)(void *own_queue, void **own);
+    int (*graph_is)(void *own_graph, void *own_queue, uint32_t *same);
+    void (*graph_close)(void *own_graph);
+
+    // A kernel of the runtime's on a ze_kernel_handle_t that nobody else sets arguments of; both handles stay the caller's.
+    int (*kernel_open)(void *own_queue, void *module, void *kernel, void **own);
+    void (*kernel_close)(void *own_kernel);
+
+    // Submits in the queue's order and after the events in `after`; makes `event`.
+    int (*submit)(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *const *after, uint32_t count,
+                  cclx_sycl_event *event);
+
+    int (*event_finished)(const cclx_sycl_event *event, uint32_t *finished);
+    void (*event_close)(cclx_sycl_event *event);
+} cclx_sycl_bridge;
+
+// The bridge, or null if it is of another version.
+__attribute__((visibility("default"))) const cclx_sycl_bridge *cclx_sycl_bridge_open(uint32_t version);
+}

@@ -1,0 +1,142 @@
+//! Calls on SYCL queues: submitted through the runtime, which orders them and records them as it does its own.
+
+use super::{Completed, Executable, Kind, ZeEndpoint};
+use crate::event::{EventSlot, Events, FIRST_EVENTS};
+use crate::stream::Stream;
+use crate::sycl::{Event, Queue, Work};
+use ccl_core::device::{Edges, Io};
+use ccl_core::{Error, Result};
+use level_zero_sys::ze_event_handle_t;
+use std::sync::Arc;
+
+impl ZeEndpoint {
+    /// # Safety
+    /// As for [`ccl_core::device::Endpoint::submit`].
+    pub(super) unsafe fn on_queue(
+        &self,
+        stream: &Stream,
+        queue: &Queue,
+        executable: &Executable,
+        io: Io,
+        edges: Edges<'_, ze_event_handle_t>,
+    ) -> Result<Completed> {
+        if !edges.after.is_empty() || edges.signal.is_some() {
+            return Err(Error::NotImplemented(
+                "Level Zero events for a call on a SYCL queue: order the queue itself (ext_oneapi_submit_barrier)"
+                    .into(),
+            ));
+        }
+        if !queue.is_recording()? {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.issue_on_queue(stream, queue, executable, io) };
+        }
+        match queue.captured(&self.gpu)? {
+            // SAFETY: as above.
+            Some(list) => unsafe { self.enqueue(&list, executable, io, edges) },
+            // SAFETY: as above.
+            None => unsafe { self.record_on_queue(stream, queue, executable, io) },
+        }
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn issue_on_queue(
+        &self,
+        stream: &Stream,
+        queue: &Queue,
+        executable: &Executable,
+        io: Io,
+    ) -> Result<Completed> {
+        let slot = self.take_queue_event(queue)?;
+        // The lock is held over the submission: the chain's order is the order of issue.
+        let mut chain = self.gpu.chain.lock();
+        let finished = &self.gpu.finished;
+        let predecessor = chain.predecessor(stream.order(), finished);
+        let after = match &predecessor {
+            // The runtime can't wait for an event of Level Zero's.
+            Some(event) if event.on_queue().is_none() => event.settle().map(|()| None)?,
+            Some(event) => event.on_queue(),
+            None => None,
+        };
+        let event = slot.on_queue().ok_or_else(|| Error::Internal("an event that is not a queue's".into()))?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.submit_to(queue, executable, io, after, event)? };
+        self.keep_table(executable, &slot);
+        chain.push(stream.id, &slot, false, predecessor, finished)?;
+        Ok(Completed::Issued(slot))
+    }
+
+    fn take_queue_event(&self, queue: &Queue) -> Result<Arc<EventSlot>> {
+        let mut events = self.queue_events.lock();
+        if events.is_none() {
+            let mut made = Events::on_queues(&self.gpu, queue.bridge());
+            made.grow(FIRST_EVENTS)?;
+            *events = Some(made);
+        }
+        events.as_mut().map_or_else(|| Err(Error::Internal("no events of queues".into())), Events::take)
+    }
+
+    /// A node of the graph that the queue records for.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn record_on_queue(
+        &self,
+        stream: &Stream,
+        queue: &Queue,
+        executable: &Executable,
+        io: Io,
+    ) -> Result<Completed> {
+        // One call at a time, as for calls that are issued.
+        let _chain = self.gpu.chain.lock();
+        let graph = self.gpu.sycl_graphs.of(queue)?;
+        let recording = graph.recording();
+        self.held_by(recording, executable);
+        if let Some(table) = executable.table() {
+            recording.keep(table.clone());
+        }
+        let (predecessor, event) = (graph.predecessor(stream.id), Arc::new(queue.event()));
+        // SAFETY: passed on to the caller.
+        unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), &event)? };
+        graph.push(stream.id, event);
+        Ok(Completed::Recorded(recording.clone(), None))
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn submit_to(
+        &self,
+        queue: &Queue,
+        executable: &Executable,
+        io: Io,
+        after: Option<&Event>,
+        event: &Event,
+    ) -> Result<()> {
+        let launch = |kernel, groups, words: &[u64]| {
+            // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
+            unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, event) }
+        };
+        match &executable.kind {
+            Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
+                let work = Work::Copy { to: io.recv, from: io.send, bytes: *bytes };
+                // SAFETY: the buffers are the caller's duty.
+                unsafe { queue.submit(work, after, event) }
+            }
+            // SAFETY: it names no memory.
+            Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, event) },
+            Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
+            Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
+            Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, &with_buffers(arguments, io)),
+            Kind::Direct { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
+            Kind::Fused(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
+            Kind::Mhc(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
+        }
+    }
+}
+
+/// A collective's arguments, of which the first two are the buffers.
+fn with_buffers<const N: usize>(arguments: &[u64; N], io: Io) -> [u64; N] {
+    let mut arguments = *arguments;
+    (arguments[0], arguments[1]) = (io.send as u64, io.recv as u64);
+    arguments
+}

@@ -1,0 +1,204 @@
+//! SYCL queues: what they are, and what is submitted to them.
+
+use super::bridge::{Bridge, QueueFacts, RawWork};
+use super::event::Event;
+use crate::gpu::Gpu;
+use crate::stream::Stream;
+use ccl_core::{Error, Result};
+use level_zero_sys::*;
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+/// A handle of our own on a queue of the caller's, which it keeps alive.
+pub(crate) struct Queue {
+    pub(super) bridge: &'static Bridge,
+    pub(super) own: *mut c_void,
+    key: usize,
+    /// Its command list as a stream, where it was captured.
+    list: Mutex<Option<Arc<Stream>>>,
+}
+
+// SAFETY: a handle on a `sycl::queue`, which any thread may use.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+/// What is submitted.
+pub(crate) enum Work<'a> {
+    /// A kernel's launch.
+    Launch { kernel: &'a Kernel, groups: u32, items: u32, words: &'a [u64], sizes: &'a [usize] },
+    /// A copy of more than no bytes.
+    Copy { to: *mut c_void, from: *const c_void, bytes: usize },
+    /// Nothing but the event.
+    Nothing,
+}
+
+/// A kernel of ours as the runtime has it. Dropped before the `ze_kernel_handle_t` it was made from.
+pub(crate) struct Kernel {
+    bridge: &'static Bridge,
+    own: *mut c_void,
+}
+
+// SAFETY: a handle on a `sycl::kernel`, which any thread may use.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Queue {
+    /// What tells a live queue from others.
+    ///
+    /// # Safety
+    /// `queue` is a live `sycl::queue` of the bridge's runtime.
+    pub(crate) unsafe fn key(bridge: &Bridge, queue: *const c_void) -> usize {
+        // SAFETY: passed on to the caller.
+        unsafe { (bridge.functions.queue_key)(queue) }
+    }
+
+    /// Opens a queue, if it is one that calls on `gpu` can be submitted to.
+    ///
+    /// # Safety
+    /// As for [`Queue::key`].
+    pub(crate) unsafe fn open(gpu: &Gpu, bridge: &'static Bridge, queue: *const c_void) -> Result<Queue> {
+        // SAFETY: passed on to the caller.
+        let key = unsafe { Self::key(bridge, queue) };
+        let mut facts = QueueFacts { level_zero: 0, in_order: 0, device: null_mut(), context: null_mut() };
+        let mut own = null_mut();
+        // SAFETY: a live queue, and places for the answers.
+        let code = unsafe { (bridge.functions.queue_open)(queue, &raw mut own, &raw mut facts) };
+        bridge.check("sycl::queue", code)?;
+        let opened = Queue { bridge, own, key, list: Mutex::default() };
+        opened.check(gpu, &facts)?;
+        Ok(opened)
+    }
+
+    fn check(&self, gpu: &Gpu, facts: &QueueFacts) -> Result<()> {
+        let refuse = |what: &str| Err(Error::NotImplemented(format!("a SYCL queue {what}")));
+        if facts.level_zero == 0 {
+            return refuse("of another backend than Level Zero");
+        }
+        if facts.in_order == 0 {
+            return refuse("that is not in order (property::queue::in_order)");
+        }
+        if facts.device != gpu.device {
+            return Err(Error::InvalidArgument(format!(
+                "the SYCL queue is on another device than the communicator, which is on device {}",
+                gpu.index()
+            )));
+        }
+        if facts.context != gpu.context {
+            return refuse(
+                "of another context than the communicator's: queues have to be of SYCL's default context, and the SYCL \
+                 runtime in use before the communicator is made",
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_key(&self, key: usize) -> bool {
+        self.key == key
+    }
+
+    /// Whether what is submitted now is recorded for a graph.
+    pub(crate) fn is_recording(&self) -> Result<bool> {
+        let mut recording = 0;
+        // SAFETY: an own handle, and a place for the answer.
+        let code = unsafe { (self.bridge.functions.queue_recording)(self.own, &raw mut recording) };
+        self.bridge.check("sycl::queue::ext_oneapi_get_state", code)?;
+        Ok(recording != 0)
+    }
+
+    /// The queue's command list, if the driver itself captures it: the runtime's native recording.
+    pub(crate) fn captured(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<Stream>>> {
+        let mut list = null_mut();
+        // SAFETY: an own handle, and a place for the answer.
+        let code = unsafe { (self.bridge.functions.queue_list)(self.own, &raw mut list) };
+        self.bridge.check("sycl::get_native of a queue", code)?;
+        let list: ze_command_list_handle_t = list.cast();
+        if list.is_null() || !crate::capture::is_capturing(&gpu.api, list)? {
+            return Ok(None);
+        }
+        let mut known = self.list.lock();
+        if let Some(stream) = known.as_ref().filter(|stream| stream.list() == list) {
+            return Ok(Some(stream.clone()));
+        }
+        let stream = Arc::new(Stream::wrap(gpu, list)?);
+        *known = Some(stream.clone());
+        Ok(Some(stream))
+    }
+
+    /// Submits in the queue's order and after `after`; `event` is then its event.
+    ///
+    /// # Safety
+    /// What `work` names is valid until it has finished, or as long as a graph that records it may be replayed.
+    pub(crate) unsafe fn submit(&self, work: Work<'_>, after: Option<&Event>, event: &Event) -> Result<()> {
+        let mut raw = RawWork {
+            kernel: null_mut(),
+            groups: 0,
+            items: 0,
+            arguments: 0,
+            words: null(),
+            sizes: null(),
+            to: null_mut(),
+            from: null(),
+            bytes: 0,
+        };
+        match work {
+            Work::Launch { kernel, groups, items, words, sizes } => {
+                if words.len() != sizes.len() {
+                    return Err(Error::Internal(format!("{} arguments for {}", words.len(), sizes.len())));
+                }
+                (raw.kernel, raw.groups, raw.items) = (kernel.own, groups, items);
+                (raw.arguments, raw.words, raw.sizes) = (words.len() as u32, words.as_ptr(), sizes.as_ptr());
+            }
+            Work::Copy { to, from, bytes } => (raw.to, raw.from, raw.bytes) = (to, from, bytes),
+            Work::Nothing => {}
+        }
+        let after = after.map(|after| after.place.lock());
+        let awaited = after.as_ref().and_then(|place| place.get());
+        let (list, count) = (awaited.as_ref().map_or(null(), std::ptr::from_ref), u32::from(awaited.is_some()));
+        event.place.lock().renew(self.bridge, |place| {
+            // SAFETY: own handles; words and sizes are as many as it says; the awaited event is kept from changing by its
+            // lock; the place is for one event. The rest is the caller's duty.
+            let code = unsafe { (self.bridge.functions.submit)(self.own, &raw const raw, list, count, place) };
+            self.bridge.check("sycl::queue::submit", code)
+        })
+    }
+
+    /// The runtime's own kernel on a Level Zero kernel that nobody else sets arguments of.
+    ///
+    /// # Safety
+    /// Live handles of the queue's context and device, which stay until the kernel is dropped.
+    pub(crate) unsafe fn kernel(&self, module: ze_module_handle_t, kernel: ze_kernel_handle_t) -> Result<Kernel> {
+        let mut own = null_mut();
+        // SAFETY: an own handle, live ones by contract, and a place for the answer.
+        let code = unsafe { (self.bridge.functions.kernel_open)(self.own, module.cast(), kernel.cast(), &raw mut own) };
+        self.bridge.check("sycl::make_kernel", code)?;
+        Ok(Kernel { bridge: self.bridge, own })
+    }
+
+    /// An event to be submitted with.
+    pub(crate) fn event(&self) -> Event {
+        Event::new(self.bridge)
+    }
+
+    /// The bridge to its runtime.
+    pub(crate) fn bridge(&self) -> &'static Bridge {
+        self.bridge
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: an own handle, used by nobody any more.
+        unsafe { (self.bridge.functions.queue_close)(self.own) };
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: an own handle, used by nobody any more.
+        unsafe { (self.bridge.functions.kernel_close)(self.own) };
+    }
+}
