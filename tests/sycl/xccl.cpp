@@ -1,0 +1,313 @@
+// What PyTorch's process group for XPUs does with oneCCL's C API, in small: an id by value through a store, communicators
+// made outside whatever group is open, all-reduces in place on the current queue, asynchronous ones on a pool's queue
+// between barriers, grouped sends and receives, and a graph of collectives that is replayed with other inputs.
+//
+// xccl RANKS MODE [REPLAYS]: starts the ranks as processes of its own and waits for them.
+//   eager    calls that run
+//   graph    calls that are recorded as well, by the runtime's own means
+//   native   the same with native recording (a runtime that has it)
+#include "xccl.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+extern char **environ;
+
+namespace {
+
+constexpr auto in_order = [] { return sycl::property_list{sycl::property::queue::in_order()}; };
+
+// Waits for a file of the store, at most a minute.
+std::string from_store(const Rank &rank, const std::string &key, size_t bytes) {
+    const std::string path = rank.store + "/" + key;
+    for (int i = 0; i < 60000; ++i) {
+        std::ifstream file(path, std::ios::binary);
+        std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        if (data.size() == bytes)
+            return data;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    fail(key + " does not come");
+}
+
+void to_store(const Rank &rank, const std::string &key, const std::string &data) {
+    const std::string path = rank.store + "/" + key;
+    std::ofstream(path + ".new", std::ios::binary) << data;
+    if (std::rename((path + ".new").c_str(), path.c_str()) != 0)
+        fail("the store");
+}
+
+// All ranks have come here.
+void meet(const Rank &rank, const std::string &key) {
+    to_store(rank, key + std::to_string(rank.rank), "x");
+    for (int peer = 0; peer < rank.ranks; ++peer)
+        from_store(rank, key + std::to_string(peer), 1);
+}
+
+onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
+    onecclUniqueId id;
+    if (rank.rank == 0) {
+        CHECK(onecclGetUniqueId(&id));
+        to_store(rank, key, std::string(reinterpret_cast<const char *>(&id), sizeof id));
+    }
+    const std::string data = from_store(rank, key, sizeof id);
+    std::memcpy(&id, data.data(), sizeof id);
+    onecclComm_t comm = nullptr;
+    for (int i = 0; i < depth; ++i)
+        CHECK(onecclGroupEnd());
+    CHECK(onecclSetDevice(uint32_t(rank.rank)));
+    CHECK(onecclCommInitRank(&comm, size_t(rank.ranks), id, rank.rank));
+    for (int i = 0; i < depth; ++i)
+        CHECK(onecclGroupStart());
+    return comm;
+}
+
+// A producer that takes its time, so that whoever doesn't wait for it is early. In a graph it is a plain copy.
+void slowly(sycl::queue &queue) {
+    queue.submit([](sycl::handler &handler) {
+        handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    });
+}
+
+void all_reduce(Rank &rank, size_t count, int call, bool asynchronous, bool slow) {
+    Memory<float> memory(rank, count);
+    const auto input = values(count, [&](size_t i) { return value(rank.rank, call, i); });
+    if (slow)
+        slowly(rank.current);
+    memory.put(rank.current, input);
+    if (asynchronous) {
+        auto &queue = rank.fork();
+        CHECK(onecclAllReduce(memory.at, memory.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+        rank.join(queue);
+    } else {
+        CHECK(onecclAllReduce(memory.at, memory.at, count, onecclFloat32, onecclSum, rank.comm, &rank.current));
+    }
+    same(rank, memory.get(), values(count, [&](size_t i) { return sum(rank, call, i); }), "all_reduce");
+}
+
+void others(Rank &rank, size_t count, int call) {
+    const size_t n = size_t(rank.ranks), own = size_t(rank.rank);
+    auto &queue = rank.current;
+    const auto mine = values(count, [&](size_t i) { return value(rank.rank, call, i); });
+    const auto whole = values(n * count, [&](size_t i) { return value(rank.rank, call, i); });
+    Memory<float> one(rank, count), all(rank, n * count), back(rank, n * count);
+
+    one.put(queue, mine);
+    CHECK(onecclAllGather(one.at, all.at, count, onecclFloat32, rank.comm, &queue));
+    const auto gathered = values(n * count, [&](size_t i) { return value(int(i / count), call, i % count); });
+    same(rank, all.get(), gathered, "all_gather");
+
+    all.put(queue, whole);
+    CHECK(onecclReduceScatter(all.at, one.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+    same(rank, one.get(), values(count, [&](size_t i) { return sum(rank, call, own * count + i); }), "reduce_scatter");
+
+    one.put(queue, mine);
+    const int root = call % rank.ranks;
+    CHECK(onecclBroadcast(one.at, one.at, count, onecclFloat32, root, rank.comm, &queue));
+    same(rank, one.get(), values(count, [&](size_t i) { return value(root, call, i); }), "broadcast");
+
+    // As all_to_all with a group: every rank to every rank, itself included.
+    all.put(queue, whole);
+    CHECK(onecclGroupStart());
+    for (size_t peer = 0; peer < n; ++peer) {
+        CHECK(onecclSend(all.at + peer * count, count, onecclFloat32, int(peer), rank.comm, &queue));
+        CHECK(onecclRecv(back.at + peer * count, count, onecclFloat32, int(peer), rank.comm, &queue));
+    }
+    CHECK(onecclGroupEnd());
+    const auto swapped = [&](size_t i) { return value(int(i / count), call, own * count + i % count); };
+    same(rank, back.get(), values(n * count, swapped), "grouped sends and receives");
+
+    // Sends and receives alone, round the ring; the even ranks send first.
+    const int next = (rank.rank + 1) % rank.ranks, before = (rank.rank + rank.ranks - 1) % rank.ranks;
+    one.put(queue, mine);
+    const auto send = [&] { CHECK(onecclSend(one.at, count, onecclFloat32, next, rank.comm, &queue)); };
+    const auto receive = [&] { CHECK(onecclRecv(back.at, count, onecclFloat32, before, rank.comm, &queue)); };
+    rank.rank % 2 == 0 ? send() : receive();
+    rank.rank % 2 == 0 ? receive() : send();
+    auto got = back.get();
+    got.resize(count);
+    same(rank, got, values(count, [&](size_t i) { return value(before, call, i); }), "send and receive");
+
+    // An uneven all_gather is a group of broadcasts.
+    one.put(queue, mine);
+    CHECK(onecclGroupStart());
+    for (size_t root = 0; root < n; ++root)
+        CHECK(onecclBroadcast(one.at, back.at + root * count, count - root, onecclFloat32, int(root), rank.comm, &queue));
+    CHECK(onecclGroupEnd());
+    got = back.get();
+    for (size_t root = 0; root < n; ++root) {
+        const auto from = got.begin() + long(root * count);
+        same(rank, std::vector<float>(from, from + long(count - root)),
+             values(count - root, [&](size_t i) { return value(int(root), call, i); }), "grouped broadcasts");
+    }
+}
+
+// Three collectives, the second on another queue that joins the recording and leaves it, each fed by the one before.
+struct Recorded {
+    static constexpr size_t count = 1537;
+    Memory<float> input, work, gathered, scattered, output;
+    Executable executable;
+
+    static Executable record(Rank &rank, Recorded &self, bool native, const std::string &dump) {
+        auto &queue = rank.current;
+        sycl::property_list properties;
+#if __LIBSYCL_MAJOR_VERSION >= 9
+        if (native)
+            properties = {experimental::property::graph::enable_native_recording{}};
+#else
+        if (native)
+            fail("this release has no native recording");
+#endif
+        Graph graph(queue.get_context(), queue.get_device(), properties);
+        graph.begin_recording(queue);
+        queue.memcpy(self.work.at, self.input.at, count * sizeof(float));
+        CHECK(onecclAllReduce(self.work.at, self.work.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+        auto &other = rank.fork();
+        CHECK(onecclAllGather(self.work.at, self.gathered.at, count, onecclFloat32, rank.comm, &other));
+        rank.join(other);
+        CHECK(onecclReduceScatter(self.gathered.at, self.scattered.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+        queue.memcpy(self.output.at, self.scattered.at, count * sizeof(float));
+        graph.end_recording();
+        if (!dump.empty() && !native)
+            graph.print_graph(dump, true);
+        return graph.finalize();
+    }
+
+    Recorded(Rank &rank, bool native, const std::string &dump)
+        : input(rank, count), work(rank, count), gathered(rank, count * size_t(rank.ranks)), scattered(rank, count),
+          output(rank, count), executable(record(rank, *this, native, dump)) {}
+
+    void replay(Rank &rank, int call) {
+        const auto given = values(count, [&](size_t i) { return value(rank.rank, call, i); });
+        input.put(rank.current, given);
+        rank.current.ext_oneapi_graph(executable);
+        // The gathered pieces are alike, so that their sum over the ranks is a multiple.
+        const auto wanted = values(count, [&](size_t i) { return float(rank.ranks) * sum(rank, call, i); });
+        same(rank, output.get(), wanted, "replay " + std::to_string(call));
+    }
+};
+
+// What must be refused by name, before anything is enqueued.
+void refusals(Rank &rank) {
+    Memory<float> memory(rank, 16);
+    const auto refused = [&](sycl::queue queue, const char *word) {
+        const auto code = onecclAllReduce(memory.at, memory.at, 16, onecclFloat32, onecclSum, rank.comm, &queue);
+        const std::string text = onecclGetLastError(nullptr);
+        if (code == onecclSuccess || text.find(word) == std::string::npos)
+            fail("refusal: code " + std::to_string(code) + ", " + text);
+    };
+    refused(sycl::queue(rank.device), "not in order");
+    refused(sycl::queue(sycl::context(rank.device), rank.device, in_order()), "default context");
+    const auto devices = rank.device.get_platform().get_devices();
+    refused(sycl::queue(devices[size_t(rank.rank + 1) % devices.size()], in_order()), "another device");
+}
+
+int run(Rank &rank, const std::string &mode, int replays) {
+    if (std::getenv("XCCL_REFUSALS"))
+        refusals(rank);
+    all_reduce(rank, 1024, 0, false, true);
+    all_reduce(rank, 1000, 1, true, true);
+    int call = 2;
+    for (const size_t count : {1, 7, 257, 5000, 70001}) {
+        all_reduce(rank, count, call++, false, false);
+        all_reduce(rank, count, call++, true, false);
+    }
+    // All of the pool's queues, as a framework takes them.
+    for (size_t i = 0; i < rank.pool.size(); ++i)
+        all_reduce(rank, 64 + i, call++, true, false);
+    others(rank, 600, call++);
+    others(rank, 33, call++);
+    if (mode == "eager")
+        return 0;
+    const char *dump = std::getenv("XCCL_DUMP");
+    Recorded recorded(rank, mode == "native", dump && rank.rank == 0 ? dump : "");
+    for (int i = 0; i < 5; ++i)
+        recorded.replay(rank, call++);
+    for (int i = 0; i < replays; ++i) {
+        if (i % 3 == 1)
+            all_reduce(rank, 300 + size_t(i), call++, i % 2 == 0, false);
+        recorded.replay(rank, call++);
+    }
+    rank.current.wait_and_throw();
+    return 0;
+}
+
+int of_rank(int number, int ranks, const std::string &mode, const std::string &store, int replays) {
+    // Whatever hangs ends.
+    alarm(100);
+    std::vector<sycl::device> devices;
+    for (const auto &device : sycl::device::get_devices(sycl::info::device_type::gpu)) {
+        if (device.get_backend() == sycl::backend::ext_oneapi_level_zero)
+            devices.push_back(device);
+    }
+    if (devices.size() < size_t(ranks))
+        fail(std::to_string(devices.size()) + " devices");
+    const auto device = devices[size_t(number)];
+    Rank rank{number, ranks, device, sycl::queue(device, in_order()), {}, nullptr, 0, store};
+    for (int i = 0; i < 32; ++i)
+        rank.pool.emplace_back(device, in_order());
+    CHECK(onecclGroupStart());
+    CHECK(onecclGroupStart());
+    rank.comm = communicator(rank, 2, "id");
+    CHECK(onecclGroupEnd());
+    CHECK(onecclGroupEnd());
+    const int status = run(rank, mode, replays);
+    rank.current.wait_and_throw();
+    // A rank that goes early would be a failure to the others.
+    meet(rank, "end");
+    CHECK(onecclCommDestroy(rank.comm));
+    return status;
+}
+
+int start(const char *ranks, const char *mode, const char *replays) {
+    char store[] = "/tmp/xccl.XXXXXX";
+    if (!mkdtemp(store))
+        fail("no folder for the store");
+    std::vector<pid_t> children;
+    for (int i = 0; i < std::atoi(ranks); ++i) {
+        const std::string number = std::to_string(i);
+        const char *arguments[] = {"xccl", number.c_str(), ranks, mode, store, replays, nullptr};
+        pid_t child = 0;
+        if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char **>(arguments), environ) != 0)
+            fail("a rank does not start");
+        children.push_back(child);
+    }
+    int bad = 0;
+    for (size_t i = 0; i < children.size(); ++i) {
+        int status = 0;
+        while (waitpid(children[i], &status, 0) < 0 && errno == EINTR)
+            ;
+        if (status != 0) {
+            std::fprintf(stderr, "rank %zu ended with status %#x\n", i, status);
+            ++bad;
+            for (size_t j = i + 1; j < children.size(); ++j)
+                kill(children[j], SIGTERM);
+        }
+    }
+    std::filesystem::remove_all(store);
+    if (bad == 0)
+        std::printf("%s ranks, %s: all as computed\n", ranks, mode);
+    return bad != 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    try {
+        if (argc >= 6)
+            return of_rank(std::atoi(argv[1]), std::atoi(argv[2]), argv[3], argv[4], std::atoi(argv[5]));
+        if (argc >= 3)
+            return start(argv[1], argv[2], argc > 3 ? argv[3] : "20");
+    } catch (const std::exception &error) {
+        fail(error.what());
+    }
+    fail("usage: xccl RANKS eager|graph|native [REPLAYS]");
+}
