@@ -5,6 +5,7 @@ use crate::cclx::{CclxStream, events};
 use crate::handle::OnecclComm;
 use ccl_core::Error;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A stream of the library's own: an immediate list, in order, on one of the device's compute queues.
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn cclxStreamOpen(
         if stream.is_null() {
             return Err(null("the place for the stream"));
         }
-        let made = Box::new(CclxStream(live.comm.stream(queue)?));
+        let made = Box::new(CclxStream(Arc::new(live.comm.stream(queue)?)));
         // SAFETY: passed on to the caller.
         unsafe { put(stream, Box::into_raw(made), "the place for the stream") }
     };
