@@ -149,7 +149,7 @@ pub enum Way {
 enum Ready {
     Eager,
     Graph(ExecutableGraph),
-    Lists([ExecutableList; 3]),
+    Lists(Box<[ExecutableList; 3]>),
     Outside(ExecutableGraph, Option<Completion>),
 }
 
@@ -195,7 +195,7 @@ impl Chain {
                 let (graph, done) = chain.capture(false)?;
                 Ready::Outside(graph.instantiate()?, (way == Way::Wrong).then_some(done))
             }
-            Way::Lists => Ready::Lists(chain.record()?),
+            Way::Lists => Ready::Lists(Box::new(chain.record()?)),
         };
         Ok(chain)
     }
@@ -275,7 +275,8 @@ impl Chain {
                     done.wait()?;
                 }
                 Ready::Graph(graph) => graph.launch(&self.producer, none)?.wait()?,
-                Ready::Lists([first, second, third]) => {
+                Ready::Lists(lists) => {
+                    let [first, second, third] = &**lists;
                     let first = first.execute(&self.producer, none)?;
                     let second = second.execute(&self.collective, none)?;
                     third.execute(&self.consumer, none)?.wait()?;
