@@ -2,8 +2,10 @@
 
 mod crew;
 mod doctor;
+mod installed;
 mod perf;
 mod replay;
+mod run;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 /// Commands that are known by name and not there yet.
-const PLANNED: [&str; 2] = ["run", "trace"];
+const PLANNED: [&str; 1] = ["trace"];
 
 #[derive(Parser)]
 #[command(
@@ -45,6 +47,12 @@ enum Command {
     /// One thing that `ccl doctor` tries, in a process of its own.
     #[command(name = doctor::PROBE_COMMAND, hide = true)]
     DoctorProbe(doctor::ProbeArgs),
+    /// Start a command with this library in oneCCL's place, and tell what its processes really had
+    #[command(after_help = run::AFTER_HELP)]
+    Run(run::Args),
+    /// Tell which library a process gets.
+    #[command(name = run::PROBE_COMMAND, hide = true)]
+    RunProbe,
     /// Tell whether a captured corpus is whole and right
     #[command(after_help = verify::AFTER_HELP)]
     Verify(verify::Args),
@@ -65,15 +73,17 @@ fn main() -> ExitCode {
         Command::MhcRank => perf::mhc_rank(),
         Command::Doctor(args) => doctor::main(&args),
         Command::DoctorProbe(args) => doctor::probe(&args),
+        Command::Run(args) => run::main(&args),
+        Command::RunProbe => run::probe(),
         Command::Verify(args) => verify::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::ReplayRank => replay::rank(),
         Command::Other(words) => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             if PLANNED.contains(&name.as_str()) {
-                eprintln!("ccl: {name} is not there yet; there are: perf, doctor, verify, replay");
+                eprintln!("ccl: {name} is not there yet; there are: perf, doctor, run, verify, replay");
             } else {
-                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor, verify, replay");
+                eprintln!("ccl: unknown command '{name}'; there are: perf, doctor, run, verify, replay");
             }
             ExitCode::from(USAGE)
         }

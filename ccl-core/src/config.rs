@@ -177,6 +177,10 @@ pub struct Config {
     pub witness_report: Option<PathBuf>,
     /// `CCLX_WITNESS_CORPUS`
     pub witness_corpus: Option<PathBuf>,
+    /// `CCLX_LIBRARY`
+    pub library: Option<PathBuf>,
+    /// `CCLX_REPORT`
+    pub report: Option<PathBuf>,
     /// `CCL_ALLREDUCE`
     pub allreduce: Algorithm,
     /// `CCLX_TRANSPORT`
@@ -226,6 +230,8 @@ impl Default for Config {
             witness_overhead: None,
             witness_report: None,
             witness_corpus: None,
+            library: None,
+            report: None,
             allreduce: Algorithm::Auto,
             transport: TransportChoice::Auto,
             p2p_access: true,
@@ -463,6 +469,22 @@ pub const VARIABLES: &[Variable] = &[
         kind: Kind::Text,
         set: |c, text| put(&mut c.witness_corpus, (!text.is_empty()).then(|| Some(text.into()))),
         show: |c| c.witness_corpus.as_ref().map(|path| path.display().to_string()),
+    },
+    Variable {
+        name: "CCLX_LIBRARY",
+        help: "Absolute path of the library that `ccl run` and its audit library put in oneCCL's place; unset, the one beside them.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.library, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.library.as_ref().map(|path| path.display().to_string()),
+    },
+    Variable {
+        name: "CCLX_REPORT",
+        help: "Folder that each process notes in which library it has and what it runs on; set by `ccl run`.",
+        alike: false,
+        kind: Kind::Text,
+        set: |c, text| put(&mut c.report, (!text.is_empty()).then(|| Some(text.into()))),
+        show: |c| c.report.as_ref().map(|path| path.display().to_string()),
     },
     Variable {
         name: "CCL_ALLREDUCE",

@@ -14,6 +14,7 @@ pub mod error;
 pub mod mesh;
 pub mod mhc;
 pub mod plan;
+pub mod presence;
 pub mod protocol;
 pub mod reference;
 pub mod slot;

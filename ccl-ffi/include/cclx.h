@@ -62,6 +62,14 @@ int cclxStreamDestroy(cclxStream_t stream);
 int cclxAllReduceAfter(const void *send, void *recv, size_t count, int datatype, int op, void *comm, cclxStream_t stream,
                        size_t n_wait, struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
 
+/* Finds a communicator that somebody else in this process made, by whatever name or route this library was reached: the one
+ * live communicator of the unique id (4096 bytes) that it was made with, or of any where id is NULL, on the device of that
+ * number, or on any where device is -1. One that was split off has no id.
+ *
+ * If none fits, or several, the code is that of invalid usage and *comm is NULL. One that another copy of the library made,
+ * from another file or in another namespace of the dynamic linker, can't be used by this copy: it is refused, with both paths. */
+int cclxCommLookup(const void *id, int device, void **comm);
+
 /* mHC boundaries (docs/numerics.md). What a boundary computes: */
 enum {
     CCLX_MHC_V4 = 0,   /* post, then pre; y by the coefficients of this boundary */

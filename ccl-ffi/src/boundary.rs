@@ -1,6 +1,7 @@
 //! The one boundary that every entry goes through: panics are contained, errors become codes, are heard and remembered.
 
 use crate::handle::{OnecclComm, handle};
+use crate::presence;
 use crate::settings;
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
@@ -21,7 +22,11 @@ thread_local! {
 
 /// Runs the body of an entry that has no communicator.
 pub(crate) fn entry(name: &str, body: impl FnOnce() -> Result<Code>) -> Code {
-    contained(body).unwrap_or_else(|error| {
+    contained(|| {
+        presence::called();
+        body()
+    })
+    .unwrap_or_else(|error| {
         hear(name, "", &error);
         error.abi_code()
     })

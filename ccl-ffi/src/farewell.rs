@@ -16,6 +16,11 @@ pub(crate) fn of(handle: &'static OnecclComm) {
     ALL.lock().push(handle);
 }
 
+/// The process's communicators that fit.
+pub(crate) fn living(fits: impl Fn(&OnecclComm) -> bool) -> Vec<&'static OnecclComm> {
+    ALL.lock().iter().copied().filter(|handle| fits(handle)).collect()
+}
+
 /// Forgets `handle`.
 pub(crate) fn not_of(handle: &OnecclComm) {
     ALL.lock().retain(|known| !std::ptr::eq(*known, handle));

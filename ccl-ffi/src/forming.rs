@@ -5,6 +5,8 @@ use crate::boundary::{Code, IN_PROGRESS, SUCCESS};
 use crate::group;
 use crate::handle::{Live, OnecclComm};
 use crate::host::HostPath;
+use crate::lookup;
+use crate::presence;
 use crate::settings;
 use ccl_core::bootstrap::UniqueId;
 use ccl_core::config::Config;
@@ -89,7 +91,11 @@ impl Making {
     /// A communicator to be, and its handle; none for a rank that names no colour.
     pub(crate) fn new(from: From, wish: Wish) -> Result<(Making, Option<&'static OnecclComm>)> {
         let part = !matches!(from, From::Parent { color: None, .. });
-        let handle = if part { Some(OnecclComm::forming(&wish.config)?) } else { None };
+        let id = match &from {
+            From::Id { id, .. } => Some(lookup::digest(id.as_bytes())),
+            From::Parent { .. } => None,
+        };
+        let handle = if part { Some(OnecclComm::forming(&wish.config, id)?) } else { None };
         Ok((Making { from, wish, handle }, handle))
     }
 
@@ -158,6 +164,7 @@ impl Making {
         let seen = comm.describe();
         if let Some(ledger) = ledger {
             ledger.introduce(comm.rank(), comm.world_size(), seen.name);
+            presence::formed(comm.rank(), comm.world_size(), &seen);
             tracing::info!("{} is on {} ({}), device {}", ledger.who(), seen.device, seen.driver, seen.device_index);
         }
         let host = Mutex::new(HostPath::new(&comm)?);

@@ -1,6 +1,7 @@
 //! What `onecclComm_t` points to. Handles are never freed: one that is used after its end says so, and a text that it gave
 //! out stays readable. That costs some hundred bytes a communicator.
 
+use crate::copies;
 use crate::farewell;
 use crate::forming::Wish;
 use crate::host::HostPath;
@@ -13,7 +14,7 @@ use ccl_core::{Error, Result};
 use ccl_ze::Communicator;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +24,8 @@ pub struct OnecclComm {
     /// Address of this copy's [`COPY`], first so that any copy can tell.
     copy: usize,
     generation: u32,
+    /// Digest of the id that it was made with; none of one that was split off.
+    id: Option<[u8; 32]>,
     state: RwLock<State>,
     pub(crate) ledger: Arc<Ledger>,
 }
@@ -56,14 +59,15 @@ pub(crate) struct Live {
 /// Its address tells this copy of the library from another in the same process.
 static COPY: u8 = 0;
 
-fn copy() -> usize {
+/// What tells this copy of the library from another.
+pub(crate) fn copy() -> usize {
     &raw const COPY as usize
 }
 
 impl OnecclComm {
-    pub(crate) fn forming(config: &Config) -> Result<&'static OnecclComm> {
+    pub(crate) fn forming(config: &Config, id: Option<[u8; 32]>) -> Result<&'static OnecclComm> {
         let (copy, generation, state) = (copy(), fork::generation()?, RwLock::new(State::Forming));
-        Ok(Box::leak(Box::new(OnecclComm { copy, generation, state, ledger: Arc::new(Ledger::new(config)) })))
+        Ok(Box::leak(Box::new(OnecclComm { copy, generation, id, state, ledger: Arc::new(Ledger::new(config)) })))
     }
 
     /// The communicator came to be, or not; unless somebody has ended it meanwhile.
@@ -106,6 +110,13 @@ impl OnecclComm {
             State::Finalized(_) => Err(Error::InvalidUsage("the communicator was finalized before".into())),
             other => Err(other.absence()),
         }
+    }
+
+    /// Whether it is live, was made with the id of this digest, if there is one, and is on this device, unless that is -1.
+    pub(crate) fn fits(&self, digest: Option<&[u8; 32]>, device: c_int) -> bool {
+        let live = self.live();
+        let on = |live: &Live| device == -1 || usize::try_from(device) == Ok(live.comm.describe().device_index);
+        live.is_ok_and(|live| on(&live)) && digest.is_none_or(|digest| self.id.as_ref() == Some(digest))
     }
 
     /// The communicator, for a question.
@@ -175,9 +186,11 @@ impl State {
 /// `comm` is null or came from this library, or points to a word of readable memory.
 pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm> {
     if comm.is_null() {
-        return Err(Error::InvalidArgument(
-            "the communicator is null: it was never made, or its making failed (the log says why)".into(),
-        ));
+        let other = copies::others(copy()).into_iter().find(|other| !copies::meant_beneath(other));
+        let split = other.map(|other| split(&other.path)).unwrap_or_default();
+        return Err(Error::InvalidArgument(format!(
+            "the communicator is null: it was never made, or its making failed (the log says why){split}"
+        )));
     }
     if !comm.is_aligned() {
         return Err(Error::InvalidArgument(format!("{comm:p} is no communicator")));
@@ -185,9 +198,12 @@ pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm
     // SAFETY: readable by this function's contract.
     let copy_of_maker = unsafe { (&raw const (*comm).copy).read() };
     if copy_of_maker != copy() {
+        // Another copy's first word lies in that copy; of oneCCL's own little is known but that its file is mapped.
+        let maker = copies::file_of(copy_of_maker);
+        let maker = maker.or_else(|| copies::others(copy()).into_iter().next().map(|other| other.path));
+        let split = maker.map_or_else(|| ", or was not made at all".into(), |maker| split(&maker));
         return Err(Error::InvalidUsage(format!(
-            "the communicator {comm:p} was not made by this copy of the library ({}): the process has two, and its calls \
-             are split between them; load one only",
+            "the communicator {comm:p} was not made by this copy of the library ({}){split}",
             own_path()
         )));
     }
@@ -195,16 +211,13 @@ pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm
     Ok(unsafe { &*comm })
 }
 
+/// Where else it may have come from, and what helps.
+fn split(other: &str) -> String {
+    let own = own_path();
+    format!("; the process has two, {own} and {other}, and its calls are split between them: {}", copies::advice(&own))
+}
+
 /// The file that this copy of the library was loaded from.
 pub(crate) fn own_path() -> String {
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let address: *const c_void = (&raw const COPY).cast();
-    // SAFETY: an address of this library, and a place for what is known of it.
-    let known = unsafe { libc::dladdr(address, &raw mut info) };
-    if known == 0 || info.dli_fname.is_null() {
-        return "of unknown path".into();
-    }
-    // SAFETY: the loader gave a terminated string that lives as long as the library is loaded.
-    unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
+    copies::file_of(copy()).unwrap_or_else(|| "of unknown path".into())
 }

@@ -19,7 +19,7 @@ const USES: &str = "#include \"cclx.h\"\n#include \"cclx.h\"\nint main(void) { c
                     cclxStreamOpen(NULL, 0, &stream) == 0 || cclxStreamSynchronize(NULL, 1) == 0 || \
                     cclxStreamCopy(NULL, NULL, NULL, 1, 0, NULL) == 0 || cclxCommHandles(NULL, NULL, NULL, NULL) == 0 || \
                     cclxAllReduceAfter(NULL, NULL, 0, 0, 0, NULL, stream, 0, NULL, NULL) == 0 || \
-                    cclxMhcPrepare(NULL) == 0 || cclxMhc(NULL, NULL, stream, 0, NULL, NULL) == 0 || \
+                    cclxCommLookup(NULL, -1, NULL) == 0 || cclxMhcPrepare(NULL) == 0 || cclxMhc(NULL, NULL, stream, 0, NULL, NULL) == 0 || \
                     cclxAllReduceMhc(NULL, NULL, stream, 0, NULL, NULL) == 0; }\n";
 
 /// What fails to compile unless C has `cclxMhcParams` where Rust does.

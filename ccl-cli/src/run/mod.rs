@@ -1,0 +1,119 @@
+//! `ccl run`: starts a command with this library in oneCCL's place, and tells afterwards which library each of its processes
+//! really had.
+
+mod child;
+mod place;
+mod processes;
+mod report;
+mod route;
+
+use crate::installed;
+use child::Ended;
+use place::Place;
+use report::Report;
+use route::{Choice, Route};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The hidden command that tells which library a process would get.
+pub(crate) const PROBE_COMMAND: &str = "__run-probe";
+
+/// Exit status where the command could not be started for a reason of ours.
+const NOT_STARTED: u8 = 3;
+
+pub(crate) const AFTER_HELP: &str = "\
+Routes: audit (LD_AUDIT) has every lookup of libccl.so.2 or libccl.so find this library, by whatever name or path; preload \
+(LD_PRELOAD, and a folder of links that comes first) and folder (the links alone) leave absolute paths and programs with a \
+DT_RPATH alone; plugin (CCL_PLUGIN) goes underneath oneCCL's own library. auto takes audit where the system's dynamic linker \
+has it, else preload. The report goes to standard error. See docs/preload.md.
+
+Exit status: the command's own, 128 and the signal's number if a signal ended it, 127 if there is no such command, 126 if it \
+can't be executed; 2 a command line that can't be carried out; 3 this library or its route can't be had.";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// How this library gets into the command's processes
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    route: Choice,
+    /// Print what would be set and started, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Let oneCCL's own library make the calls, and compare each reduction with what it must be
+    #[arg(long)]
+    witness: bool,
+    /// Write the report to this file, for programs
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn main(args: &Args) -> ExitCode {
+    match run(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ccl run: {error}");
+            ExitCode::from(NOT_STARTED)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, String> {
+    let place = Place::find()?;
+    let scratch = tempfile::Builder::new().prefix("ccl-run-").tempdir();
+    let scratch = scratch.map_err(|error| format!("a folder for the report: {error}"))?;
+    let mut route = Route::choose(args.route, &place, scratch.path())?;
+    if args.witness {
+        route.witness()?;
+    }
+    let reports = scratch.path().join("report");
+    std::fs::create_dir(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
+    route.set(ccl_core::presence::FOLDER, &reports);
+    if args.dry_run {
+        for torch in installed::torches(&installed::python_path()) {
+            println!("# torch {} in {}: {}", torch.version, torch.folder.display(), torch.api);
+        }
+        print!("{}", route.as_text(&args.command));
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("ccl run: {}", route.in_words(&place));
+    let (ended, seen) = child::run(&args.command, route.variables())?;
+    let left = seen.living();
+    let report = Report::new(&route, &place, &reports, seen, &ended);
+    eprint!("{}", report.words());
+    if let Some(file) = &args.json {
+        report.write(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    if left > 0 {
+        // What still runs may yet look into it.
+        eprintln!("ccl run: {} stays, for what still runs", keep(scratch).display());
+    }
+    Ok(exit_code(&args.command[0], &ended))
+}
+
+fn keep(folder: tempfile::TempDir) -> PathBuf {
+    folder.keep()
+}
+
+fn exit_code(command: &OsString, ended: &Ended) -> ExitCode {
+    if let Ended::NotStarted { error, .. } = ended {
+        eprintln!("ccl run: {}: {error}", Path::new(command).display());
+    }
+    ExitCode::from(ended.status())
+}
+
+/// Prints the file that `libccl.so.2` is found in by a process that is started like this one.
+pub(crate) fn probe() -> ExitCode {
+    match route::found_here() {
+        Ok(path) => {
+            println!("{}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
