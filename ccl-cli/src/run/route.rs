@@ -215,12 +215,11 @@ pub(crate) fn found_here() -> Result<PathBuf, String> {
     if library.is_null() {
         // SAFETY: the linker's text for the failure above, or null.
         let why = unsafe { libc::dlerror() };
+        if why.is_null() {
+            return Err("no reason".into());
+        }
         // SAFETY: terminated, and read before this thread's next call of the linker.
-        return Err(if why.is_null() {
-            "no reason".into()
-        } else {
-            unsafe { CStr::from_ptr(why) }.to_string_lossy().into()
-        });
+        return Err(unsafe { CStr::from_ptr(why) }.to_string_lossy().into());
     }
     // SAFETY: a library that is loaded, and a terminated name.
     let address: *mut c_void = unsafe { libc::dlsym(library, c"onecclGetVersion".as_ptr()) };
