@@ -6,6 +6,7 @@ use ccl_core::bootstrap::UniqueId;
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -83,7 +84,7 @@ impl Failure {
     }
 }
 
-struct Member {
+struct Member<A> {
     child: Child,
     /// None once nothing more will be asked.
     input: Option<ChildStdin>,
@@ -92,6 +93,9 @@ struct Member {
     /// Its output has ended.
     closed: bool,
     heard: Instant,
+    /// Answers that no [`Crew::gather`] has taken yet. A rank that answers more than once of itself may be ahead of the
+    /// others by an answer.
+    answers: VecDeque<A>,
 }
 
 enum Heard<A> {
@@ -103,7 +107,7 @@ enum Heard<A> {
 
 /// The ranks of a group, whose answers are `A`.
 pub(crate) struct Crew<A> {
-    members: Vec<Member>,
+    members: Vec<Member<A>>,
     heard: Receiver<(usize, Heard<A>)>,
     /// A rank that says nothing for so long is given up.
     silence: Duration,
@@ -134,7 +138,7 @@ impl<A: DeserializeOwned + Send + 'static> Crew<A> {
             let mut child =
                 child.map_err(|error| Failure::of(format!("rank {rank}: {}: {error}", program.display())))?;
             let (input, output) = (child.stdin.take(), child.stdout.take());
-            crew.members.push(Member { child, input, failed: None, closed: false, heard: Instant::now() });
+            crew.members.push(Member::new(child, input));
             if let Some(output) = output {
                 let sender = sender.clone();
                 std::thread::Builder::new()
@@ -164,12 +168,11 @@ impl<A: DeserializeOwned + Send + 'static> Crew<A> {
 
     /// One answer of each rank; `busy` is called now and then while they are awaited.
     pub(crate) fn gather(&mut self, busy: &mut dyn FnMut()) -> Result<Vec<A>, Failure> {
-        let mut replies: Vec<Option<A>> = self.members.iter().map(|_| None).collect();
         let now = Instant::now();
         self.members.iter_mut().for_each(|member| member.heard = now);
-        while replies.iter().any(Option::is_none) {
-            let waited_for = || self.members.iter().zip(&replies).filter(|(_, reply)| reply.is_none());
-            let since = waited_for().map(|(member, _)| member.heard.elapsed()).max().unwrap_or_default();
+        while self.members.iter().any(|member| member.answers.is_empty()) {
+            let waited_for = self.members.iter().filter(|member| member.answers.is_empty());
+            let since = waited_for.map(|member| member.heard.elapsed()).max().unwrap_or_default();
             match self.heard.recv_timeout(self.silence.saturating_sub(since)) {
                 Ok((rank, Heard::Said(Said::Busy))) => {
                     self.members[rank].heard = Instant::now();
@@ -179,18 +182,18 @@ impl<A: DeserializeOwned + Send + 'static> Crew<A> {
                 Ok((rank, heard @ (Heard::Said(Said::Failed { .. }) | Heard::Closed))) => {
                     return Err(self.post_mortem(rank, heard));
                 }
-                Ok((rank, Heard::Said(Said::Answer(answer)))) => replies[rank] = Some(answer),
+                Ok((rank, Heard::Said(Said::Answer(answer)))) => self.members[rank].answers.push_back(answer),
                 // Each listener says that it ends.
                 Err(RecvTimeoutError::Disconnected) => return Err(Failure::of("the ranks are gone")),
                 Err(RecvTimeoutError::Timeout) => {
-                    let silent: Vec<_> = (0..).zip(&replies).filter(|(_, r)| r.is_none()).map(|(r, _)| r).collect();
+                    let silent = (0..).zip(&self.members).filter(|(_, member)| member.answers.is_empty());
                     let lines =
-                        silent.iter().map(|rank: &usize| format!("rank {rank} said nothing for {:?}", self.silence));
+                        silent.map(|(rank, _): (usize, _)| format!("rank {rank} said nothing for {:?}", self.silence));
                     return Err(Failure { lines: lines.collect(), timed_out: true });
                 }
             }
         }
-        Ok(replies.into_iter().flatten().collect())
+        Ok(self.members.iter_mut().filter_map(|member| member.answers.pop_front()).collect())
     }
 
     /// After the first failure: gathers what others have to say, ends all, and tells who met what end.
@@ -251,7 +254,11 @@ impl<A> Drop for Crew<A> {
     }
 }
 
-impl Member {
+impl<A> Member<A> {
+    fn new(child: Child, input: Option<ChildStdin>) -> Self {
+        Self { child, input, failed: None, closed: false, heard: Instant::now(), answers: VecDeque::new() }
+    }
+
     fn tell(&mut self, message: &impl Serialize) {
         let Some(input) = &mut self.input else { return };
         // One that is gone is noticed by its listener.
@@ -349,7 +356,8 @@ mod tests {
                 .unwrap();
             let (output, sender) = (child.stdout.take().unwrap(), sender.clone());
             std::thread::spawn(move || listen(rank, output, &sender));
-            Member { input: child.stdin.take(), child, failed: None, closed: false, heard: Instant::now() }
+            let input = child.stdin.take();
+            Member::new(child, input)
         });
         Crew { members: members.collect(), heard, silence }
     }
@@ -367,6 +375,16 @@ mod tests {
         }
         assert!(busy >= 3);
         crew.finish().unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_comes_early_is_kept() {
+        // The second answer of one rank comes before the first of the other.
+        let eager = r#"echo '{"Answer":1}'; echo '{"Answer":2}'; read line"#;
+        let late = r#"sleep 0.5; echo '{"Answer":3}'; echo '{"Answer":4}'; read line"#;
+        let mut crew = crew(&[eager, late], Duration::from_secs(5));
+        assert_eq!(crew.gather(&mut || {}).unwrap(), [1, 3]);
+        assert_eq!(crew.gather(&mut || {}).unwrap(), [2, 4]);
     }
 
     #[test]
