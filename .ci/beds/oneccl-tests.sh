@@ -13,8 +13,9 @@ source "$repo/.beds/oneccl/env"
 scratch_folder
 
 cd "$repo"
-cargo build --release --quiet -p ccl-ffi
+cargo build --release --quiet -p ccl-ffi -p ccl-witness
 ours=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx.so
+witness=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx_witness.so
 mkdir "$SCRATCH/first"
 ln -s "$ours" "$SCRATCH/first/libccl.so.2"
 
@@ -47,8 +48,9 @@ run() {
     fi
 }
 
-run real "$SCRATCH/client-c" 2 "CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 CCL_ATL_TRANSPORT=ofi FI_PROVIDER=tcp \
-CCL_ATL_SHM=1 CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error"
+on_cpus="CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 CCL_ATL_TRANSPORT=ofi FI_PROVIDER=tcp CCL_ATL_SHM=1 \
+CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error"
+run real "$SCRATCH/client-c" 2 "$on_cpus"
 run preload "$SCRATCH/client-c" 2 "LD_PRELOAD=$ours CCLX_DEVICE=soft"
 run folder "$SCRATCH/client-cpp" 2 "LD_LIBRARY_PATH=$SCRATCH/first CCLX_DEVICE=soft"
 for rank in 0 1; do
@@ -59,6 +61,19 @@ done
 lines=$(wc -l <"$SCRATCH/real.0")
 ((lines > 1000)) || die "only $lines cases were compared"
 say "$lines cases on 2 ranks: oneCCL's results and ours are the same"
+
+# The witness between the program and oneCCL's library: it changes no result, compares every call, and finds none wrong.
+run witnessed "$SCRATCH/client-c" 2 "$on_cpus LD_PRELOAD=$witness CCLX_WITNESS=$ONECCL_LIB/libccl.so.2 \
+CCLX_WITNESS_REPORT=$SCRATCH/witness"
+for rank in 0 1; do
+    diff "$SCRATCH/real.$rank" "$SCRATCH/witnessed.$rank" >&2 || die "witnessed: rank $rank has other results than oneCCL"
+done
+compared=$(jq -s '[.[] | select(.rank == 0).tally.compared] | add' "$SCRATCH/witness")
+jq -s -e 'length == 2 and all(.[].tally; .convicted == 0 and .gave_up == null)' "$SCRATCH/witness" >/dev/null \
+    || die "the witness says: $(cat "$SCRATCH/witness")"
+((compared > 1000)) || die "the witness compared only $compared calls: $(cat "$SCRATCH/witness")"
+say "the witness cleared oneCCL's library of $compared calls"
+
 run all "$SCRATCH/client-c" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
 run all-cpp "$SCRATCH/client-cpp" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
 

@@ -1,9 +1,10 @@
-//! The library underneath: opened by its path, in a scope of its own, where its own names come before ours.
+//! The library underneath: opened by its path, so that its own names come before ours for itself, and after them for everyone
+//! else.
 
 use crate::abi::{Code, NOT_IMPLEMENTED, OnecclUniqueId, SYSTEM_ERROR};
 use crate::report;
 use ccl_core::config::Config;
-use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -139,8 +140,10 @@ fn real() -> &'static Result<Real, String> {
 
 fn open(path: &Path) -> Result<Real, String> {
     let path = path.canonicalize().map_err(|error| format!("CCLX_WITNESS={}: {error}", path.display()))?;
+    // Its plugins want it by a name that is ours here, and look for what else it has (parts of its compiler's runtime) among
+    // the global symbols. There it is the last, so that nobody else calls it past us.
     // SAFETY: a library whose initialisation the user asked for.
-    let library = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_LOCAL | libc::RTLD_DEEPBIND) }
+    let library = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_GLOBAL | libc::RTLD_DEEPBIND) }
         .map_err(|error| format!("CCLX_WITNESS={}: {error}", path.display()))?;
     let found = Real::find(&library, path);
     // It stays loaded.
