@@ -118,6 +118,25 @@ fn every_collective_and_its_replays() {
     }
 }
 
+/// Each rank sends to the next and receives from the one before: never in place.
+#[test]
+fn messages_round_a_ring() {
+    let line = "perf sendrecv --ranks 3 -b 600 -e 600K -f 1000 -d bf16,int64 -n 2 --graph 2";
+    let output = run(line);
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{line}: {table}{errors}");
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 4, "{table}");
+    for row in rows {
+        assert_eq!((&*row[3], &*row[8], &*row[9], &*row[12]), ("none", "0", "N/A", "N/A"), "{table}");
+        assert_eq!(row[6], row[7], "all that is sent crosses a link once: {table}");
+        assert_eq!(row.last().map(String::as_str), Some("channels"), "{table}");
+    }
+    // NEGATIVE CONTROL: one element that is another on the last rank.
+    let output = run("perf sendrecv --ranks 3 -b 600 -e 600 -n 1 --corrupt");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+}
+
 #[test]
 fn registered_buffers_go_directly() {
     let output = run("perf all_reduce --ranks 3 -b 64K -e 1M -f 16 -d bf16,int64 -o sum,avg -n 3 -R 1 --algo direct");

@@ -16,6 +16,7 @@ use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
 use crate::hooks;
 use crate::stream::Stream;
+use ccl_core::collective::CollectiveCall;
 use ccl_core::comm;
 use ccl_core::config::Config;
 use ccl_core::corpus::{AllReduce, ElementType, EventData, Kind, Origin, Role, TensorData, Writer};
@@ -133,6 +134,12 @@ impl Saving {
         Ok(completion)
     }
 
+    /// Notes a call of another collective, which is no event of a corpus.
+    pub(crate) fn leave_out(&self, call: &CollectiveCall) {
+        let (what, count, dtype) = (call.what, call.count, call.dtype);
+        self.state.lock().skip(&format!("{what} of {count} {dtype} (no all_reduce)"));
+    }
+
     /// Whether a call ends in time and well; if not, the capture ends.
     fn is_finished(&self, state: &mut State, completion: &Completion) -> bool {
         match completion.wait_for(self.limit) {
@@ -212,7 +219,7 @@ impl State {
     /// Counts a call that is not saved.
     fn skip(&mut self, what: &str) {
         if !self.writer.is_stopped() && !std::mem::replace(&mut self.told, true) {
-            tracing::warn!("CCLX_CAPTURE: {what} is not saved, nor are others: replays can't be seen from here");
+            tracing::warn!("CCLX_CAPTURE: {what} is not saved, nor are others like it; the corpus counts them");
         }
         if let Err(error) = self.writer.not_captured(what) {
             tracing::warn!("CCLX_CAPTURE: {error}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::DataType::{Bfloat16, Float16, Float32};
+use ccl_core::collective::{Collective, CollectiveCall};
 use ccl_core::comm::StartState;
 use ccl_core::config::Config;
 use ccl_core::corpus::{Options, Verdict, What, verify};
@@ -103,6 +104,33 @@ fn recorded_calls_are_counted_and_not_saved() {
         assert!(told("2 calls were not captured") && told("a recorded all_reduce of 100 bfloat16"), "{verdict:?}");
         let verdict = verify(&directory, &Options { allow_incomplete: true }).unwrap();
         assert!(verdict.passed() && verdict.counts.events["all_reduce"] == 2, "{verdict:?}");
+        std::fs::remove_dir_all(directory).unwrap();
+    });
+}
+
+/// They are no events of a corpus, which says so: it does not pass for one of all that the program did.
+#[test]
+fn other_collectives_are_counted_and_not_saved() {
+    Group::new("other_collectives_are_counted_and_not_saved", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
+        let directory = folder("others");
+        local::ranks(2, &config(&directory), &StartState::default(), |comm| {
+            let input = data::ordinary(Bfloat16, 1, comm.rank(), 100);
+            Peer::new(comm.clone(), 200).reduce(&sum(Bfloat16, 100), &input, true).unwrap();
+            let (stream, buffer) = (comm.stream(0).unwrap(), comm.alloc::<f32>(300).unwrap());
+            let at = buffer.as_ptr();
+            for what in [Collective::Broadcast { root: 1 }, Collective::AllToAll] {
+                let call = CollectiveCall::moving(what, 70, Float32);
+                let options = CallOptions::default();
+                // SAFETY: the buffer holds both pieces of all messages and lives until the wait.
+                let done = unsafe { comm.collective_raw(&call, None, at.cast(), at.cast(), &stream, options) };
+                done.unwrap().wait().unwrap();
+            }
+        });
+        let verdict = verify(&directory, &Options::default()).unwrap();
+        assert_eq!(kinds(&verdict), [What::Incomplete]);
+        let told = |words: &str| verdict.findings.iter().any(|finding| finding.text.contains(words));
+        assert!(told("2 calls were not captured") && told("broadcast of 70 float32 (no all_reduce)"), "{verdict:?}");
+        assert_eq!(verdict.counts.events["all_reduce"], 1);
         std::fs::remove_dir_all(directory).unwrap();
     });
 }

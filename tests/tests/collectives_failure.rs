@@ -66,6 +66,44 @@ fn a_rank_that_makes_another_collective_is_named() {
     });
 }
 
+/// Of every collective: one rank leaves a call out, makes one twice, or makes it of another length. What the others make next
+/// is then not what it makes.
+#[test]
+fn a_rank_that_skips_repeats_or_reshapes_a_collective_is_named() {
+    process("a_rank_that_skips_repeats_or_reshapes_a_collective_is_named").run(|_| {
+        let kinds = |count| {
+            let every = every_kind(N, count, DataType::Float32, ReduceOp::Max, Order::Ring);
+            let mut all: Vec<_> = every.into_iter().filter(|job| matches!(job, Job::Collective(_, false))).collect();
+            all.push(Job::AllReduce(sum(DataType::Float32, count)));
+            all
+        };
+        let barrier = collective(Collective::Barrier, 0);
+        let mut compared = 0;
+        for (kind, (usual, longer)) in kinds(100).into_iter().zip(kinds(101)).enumerate() {
+            let odd = kind % N;
+            for (what, all, own) in [
+                ("skips", [usual, usual, barrier], [usual, barrier, usual]),
+                ("repeats", [usual, barrier, usual], [usual, usual, barrier]),
+                ("reshapes", [usual, usual, barrier], [usual, longer, barrier]),
+            ] {
+                let outcomes = local::ranks(N, &config(Check::Global, 20_000), &StartState::default(), |comm| {
+                    let stream = comm.stream(0).unwrap();
+                    let jobs = if comm.rank() == odd { own } else { all };
+                    collectives::run(&comm, &stream, &jobs[..1], 1, &mut |_| ()).unwrap();
+                    collectives::run(&comm, &stream, &jobs[1..], 2, &mut |_| ())
+                });
+                for (rank, outcome) in outcomes.iter().enumerate() {
+                    let error = outcome.as_ref().expect_err("calls that differ");
+                    let told = format!("ranks disagree on call #2: rank {odd} made ");
+                    assert!(error.to_string().contains(&told), "rank {rank} of {usual:?}, {odd} {what}: {error}");
+                }
+                compared += 1;
+            }
+        }
+        assert_eq!(compared, 8 * 3);
+    });
+}
+
 /// Many checked calls, of which most let their ranks go before the others have come.
 #[test]
 fn checked_calls_are_right() {

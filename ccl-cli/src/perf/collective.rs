@@ -4,7 +4,7 @@
 //! output: then an element's place says what it must be.
 
 use super::data::{Finding, Shape, check_guard};
-use ccl_core::collective::{Collective, CollectiveCall};
+use ccl_core::collective::{Collective, CollectiveCall, Piece, Table};
 use ccl_core::plan::Request;
 use ccl_core::{Order, ReduceOp};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ pub(super) enum What {
     Scatter,
     Gather,
     AllToAll,
+    SendRecv,
 }
 
 /// A call of it.
@@ -42,7 +43,7 @@ enum Holds {
 }
 
 impl What {
-    pub(super) const ALL: [What; 8] = [
+    pub(super) const ALL: [What; 9] = [
         What::AllReduce,
         What::ReduceScatter,
         What::AllGather,
@@ -51,6 +52,7 @@ impl What {
         What::Scatter,
         What::Gather,
         What::AllToAll,
+        What::SendRecv,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -63,6 +65,7 @@ impl What {
             What::Scatter => "scatter",
             What::Gather => "gather",
             What::AllToAll => "all_to_all",
+            What::SendRecv => "sendrecv",
         }
     }
 
@@ -79,6 +82,11 @@ impl What {
         matches!(self, What::ReduceScatter | What::AllGather | What::Scatter | What::Gather | What::AllToAll)
     }
 
+    /// Whether the output may lie where the input does.
+    pub(super) const fn has_place(self) -> bool {
+        !matches!(self, What::SendRecv)
+    }
+
     /// Elements of a message of at most `count`.
     pub(super) const fn whole(self, count: u64, ranks: usize) -> u64 {
         if self.has_parts() { count / ranks as u64 * ranks as u64 } else { count }
@@ -89,7 +97,7 @@ impl What {
         let n = ranks as f64;
         match self {
             What::AllReduce => 2.0 * (n - 1.0) / n,
-            What::Broadcast | What::Reduce => 1.0,
+            What::Broadcast | What::Reduce | What::SendRecv => 1.0,
             _ => (n - 1.0) / n,
         }
     }
@@ -105,12 +113,25 @@ impl What {
             What::Scatter => Collective::Scatter { root },
             What::Gather => Collective::Gather { root },
             What::AllToAll => Collective::AllToAll,
+            What::SendRecv => return Call::Other(CollectiveCall::moving(Collective::Exchange, 0, request.dtype)),
         };
         let Request { count, dtype, op, order, .. } = request;
         let count = if self.has_parts() { count / ranks as u64 } else { count };
         // What reduces nothing has one request, whatever reduction was asked for.
         let (op, order) = if self.reduces() { (op, order) } else { (ReduceOp::Sum, Order::Ring) };
         Call::Other(CollectiveCall { what, count, dtype, op, order })
+    }
+
+    /// What a rank sends to whom, and receives from whom, where it says so itself: to the next one and from the one before.
+    pub(super) fn table(self, shape: &Shape, rank: usize) -> Option<Box<Table>> {
+        if self != What::SendRecv {
+            return None;
+        }
+        let (n, piece) = (shape.ranks, Piece { offset: 0, bytes: shape.bytes() as u64 });
+        let mut table = Box::<Table>::default();
+        table.sends[(rank + 1) % n] = piece;
+        table.receives[(rank + n - 1) % n] = piece;
+        Some(table)
     }
 
     /// Elements before a rank's input and its output.
@@ -138,6 +159,7 @@ impl What {
             What::AllGather => by_rank(Holds::Input),
             What::Gather if rank == root => by_rank(Holds::Input),
             What::AllToAll => by_rank(Holds::Swapped),
+            What::SendRecv => vec![(0..count, Holds::Input((rank + n - 1) % n))],
             What::Reduce | What::Gather => vec![(0..count, Holds::Old)],
         }
     }

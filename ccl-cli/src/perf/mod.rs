@@ -142,11 +142,12 @@ fn run(options: &Options) -> Result<(), Stop> {
         init_ms: ready.iter().map(|rank| rank.init_ms).fold(0.0, f64::max),
         results: Vec::new(),
     };
-    let mut progress = Progress::new(options.series.iter().map(|series| 2 * series.counts.len()).sum());
+    let places = if options.what.has_place() { 2 } else { 1 };
+    let mut progress = Progress::new(options.series.iter().map(|series| places * series.counts.len()).sum());
     for series in &options.series {
         for &count in &series.counts {
             let mut both = Vec::with_capacity(2);
-            for in_place in [false, true] {
+            for in_place in [false, true].into_iter().filter(|in_place| !in_place || options.what.has_place()) {
                 let place = if in_place { ", in place" } else { "" };
                 progress.show(format!("{count} of {} {}{place}", series.dtype, series.op.name()));
                 let row = measure(&mut crew, options, series, count, in_place, &mut progress)
@@ -155,7 +156,7 @@ fn run(options: &Options) -> Result<(), Stop> {
                 report.results.push(row.clone());
                 both.push(row);
             }
-            progress.pause(|| print(&report::line(&both[0], &both[1])))?;
+            progress.pause(|| print(&report::line(&both[0], both.get(1))))?;
         }
     }
     drop(progress);

@@ -9,9 +9,6 @@ use ccl_core::protocol::LineForm;
 use ccl_core::{DataType, Order};
 use std::path::PathBuf;
 
-/// What is known by name and not there.
-const MISSING: [&str; 1] = ["sendrecv"];
-
 pub(crate) const AFTER_HELP: &str = "\
 Sizes are in bytes, with K, M and G for binary multiples. Without -e the series ends at 64M, or at -b if that is more.
 
@@ -205,9 +202,6 @@ impl Args {
             None if self.collective == "mhc" => {
                 return Err("mhc has options of its own and comes first: ccl perf mhc --help".into());
             }
-            None if MISSING.contains(&&*self.collective) => {
-                return Err(format!("{} is not there yet; there are: {} mhc", self.collective, known()));
-            }
             None => return Err(format!("unknown collective '{}'; known: {} mhc", self.collective, known())),
         };
         if what != What::AllReduce {
@@ -382,7 +376,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (line, word) in [
-            ("sendrecv", "sendrecv is not there yet; there are: all_reduce reduce_scatter"),
+            ("sendrecv -R 1", "-R 1 is for all_reduce; sendrecv has one way"),
             ("all_gather -R 1", "-R 1 is for all_reduce; all_gather has one way"),
             ("reduce --algo ring", "--algo is for all_reduce; reduce has one way"),
             ("mhc", "comes first"),

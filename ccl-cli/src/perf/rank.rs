@@ -4,6 +4,7 @@ use super::collective::{Call, What};
 use super::data::{self, Finding, POISON, Shape};
 use super::message::{Command, Job, Ready, Reply, Timing};
 use crate::crew::{Seat, member};
+use ccl_core::collective::Table;
 use ccl_core::config::Config;
 use ccl_core::plan::{Plan, Registered};
 use ccl_core::{Error, ReduceOp, Result};
@@ -48,6 +49,8 @@ fn run(seat: Seat, job: Job) -> Result<()> {
 struct Task {
     shape: Shape,
     call: Call,
+    /// What goes where, of a call that says so.
+    table: Option<Box<Table>>,
     in_place: bool,
     /// The call, recorded.
     graph: Option<ExecutableGraph>,
@@ -172,7 +175,8 @@ impl Bench {
         let whole = 2 * GUARD + shape.bytes();
         let place = if in_place { &mut self.recv } else { &mut self.send };
         place.write(&self.stream, &bytemuck::cast_slice(&self.images)[..whole])?;
-        self.task = Some(Task { shape, call, in_place, graph: None });
+        let table = self.what.table(&shape, self.comm.rank());
+        self.task = Some(Task { shape, call, table, in_place, graph: None });
         Ok(Reply::Prepared { algo, plan })
     }
 
@@ -192,8 +196,8 @@ impl Bench {
                         self.comm.all_reduce_raw(request, send.cast(), recv.cast(), &self.stream, &[])
                     }
                     Call::Other(call) => {
-                        let options = CallOptions::default();
-                        self.comm.collective_raw(call, None, send.cast(), recv.cast(), &self.stream, options)
+                        let (table, options) = (task.table.as_deref(), CallOptions::default());
+                        self.comm.collective_raw(call, table, send.cast(), recv.cast(), &self.stream, options)
                     }
                 },
             }

@@ -119,8 +119,8 @@ pub(super) fn columns(replays: bool) -> String {
     head.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// A line of the table.
-pub(super) fn line(out_of_place: &Row, in_place: &Row) -> String {
+/// A line of the table; some collectives are never in place.
+pub(super) fn line(out_of_place: &Row, in_place: Option<&Row>) -> String {
     let measured = |row: &Row| {
         let wrong = [row.wrong, row.replay.as_ref().and_then(|replay| replay.wrong)];
         let wrong = wrong.into_iter().flatten().reduce(u64::saturating_add);
@@ -128,16 +128,19 @@ pub(super) fn line(out_of_place: &Row, in_place: &Row) -> String {
         format!("{:>9} {:>7.2} {:>7.2} {wrong:>7}", time(row.median_us), row.algbw_gbps, row.busbw_gbps)
     };
     let Row { bytes, count, dtype, op, root, algo, .. } = out_of_place;
-    let pair = |left: f64, right: f64| format!("  {:>9} {:>9}", time(left), time(right));
-    let replays = match (&out_of_place.replay, &in_place.replay) {
-        (Some(left), Some(right)) => pair(left.median_us, right.median_us),
-        _ => String::new(),
-    };
+    let absent = || "N/A".to_owned();
+    let pair = |left: f64, right: Option<f64>| format!("  {:>9} {:>9}", time(left), right.map_or_else(absent, time));
+    let replays = out_of_place.replay.as_ref().map(|left| {
+        let right = in_place.and_then(|row| row.replay.as_ref());
+        pair(left.median_us, right.map(|right| right.median_us))
+    });
+    let none = || format!("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
     format!(
-        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {root:>7}    {}  {}{}{replays}  {algo:>9}",
+        "{bytes:>13} {count:>13} {dtype:>9} {op:>8} {root:>7}    {}  {}{}{}  {algo:>9}",
         measured(out_of_place),
-        measured(in_place),
-        pair(out_of_place.p99_us, in_place.p99_us)
+        in_place.map_or_else(none, measured),
+        pair(out_of_place.p99_us, in_place.map(|row| row.p99_us)),
+        replays.unwrap_or_default()
     )
 }
 
@@ -347,7 +350,7 @@ mod tests {
         assert_eq!(titles[..6], ["#", "size", "count", "type", "redop", "root"]);
         assert_eq!(titles[6..14], ["time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"]);
         assert_eq!(titles[14..], ["p99", "p99", "algo"]);
-        let text = line(&row(1 << 20, false, Some(0)), &row(1 << 20, true, Some(3)));
+        let text = line(&row(1 << 20, false, Some(0)), Some(&row(1 << 20, true, Some(3))));
         let cells: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(
             cells,
@@ -373,7 +376,7 @@ mod tests {
         let replay =
             Replay { replays: 3, median_us: 4.5, p99_us: 6.0, min_us: 4.0, wrong: Some(2), ze_calls_per_op: 1.0 };
         let replayed = Row { replay: Some(replay), ..row(8, true, Some(1)) };
-        let (head, text) = (columns(true), line(&replayed, &replayed));
+        let (head, text) = (columns(true), line(&replayed, Some(&replayed)));
         let titles = head.lines().find(|line| line.contains("redop")).unwrap();
         assert_eq!(titles.find("replay").unwrap() + 6, text.find("4.50").unwrap() + 4);
         assert_eq!(text.split_whitespace().nth(8), Some("3"), "wrong in calls and in replays");

@@ -222,7 +222,11 @@ impl Communicator {
         }
         let edges = Edges { after: options.after, signal: options.signal };
         // SAFETY: passed on to the caller.
-        unsafe { self.core.collective(call, table, io, stream, edges) }.map(Completion::of_call)
+        let completion = unsafe { self.core.collective(call, table, io, stream, edges) }.map(Completion::of_call)?;
+        if let Some(saving) = self.saving() {
+            saving.leave_out(call);
+        }
+        Ok(completion)
     }
 
     /// A call in the configured order.
