@@ -53,7 +53,7 @@ pub(crate) unsafe fn issue(
 ) -> Result<Code> {
     let queued = handle.live().and_then(|live| {
         let call = call(&live)?;
-        call.check(live.comm.world_size(), live.comm.rank())?;
+        live.check(&call)?;
         // SAFETY: passed on to the caller.
         let stream = if queue.is_null() { None } else { Some(unsafe { live.queue(queue)? }) };
         Ok(Queued { handle, live, call, stream })
@@ -186,7 +186,7 @@ fn steps(calls: Vec<Queued>) -> std::result::Result<Vec<Due>, (&'static OnecclCo
     }
     for Of { handle, live, between, .. } in communicators {
         let stream = between.stream.clone().flatten();
-        let rounds = between.rounds(live.comm.rank()).map_err(|error| (handle, error))?;
+        let rounds = between.rounds(&live).map_err(|error| (handle, error))?;
         for (round, calls) in rounds.into_iter().enumerate() {
             let turn = (live.name, true, round);
             let (live, stream, step) = (live.clone(), stream.clone(), Step::Exchange(calls));
@@ -213,12 +213,13 @@ impl Between {
 
     /// The first send to and receive from each peer, then the second ones, and so on. What is between a rank and itself is
     /// copied at once where the buffers are the host's.
-    fn rounds(mut self, rank: usize) -> Result<Vec<Vec<Call>>> {
+    fn rounds(mut self, live: &Live) -> Result<Vec<Vec<Call>>> {
+        let rank = live.comm.rank();
         let (own_sends, own_receives) = (self.sends.get(&rank), self.receives.get(&rank));
         check_own(rank, own_sends.map_or(&[], Vec::as_slice), own_receives.map_or(&[], Vec::as_slice))?;
         if matches!(self.stream, None | Some(None)) {
             let (sends, receives) = (self.sends.remove(&rank), self.receives.remove(&rank));
-            copy_own(&sends.unwrap_or_default(), &receives.unwrap_or_default());
+            copy_own(live, &sends.unwrap_or_default(), &receives.unwrap_or_default())?;
         }
         let mut rounds: Vec<Vec<Call>> = Vec::new();
         for calls in self.sends.into_values().chain(self.receives.into_values()) {
@@ -243,7 +244,8 @@ fn check_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
     if sends.len() != receives.len() || sends.iter().zip(receives).any(|(send, receive)| bytes(send) != bytes(receive))
     {
         return Err(Error::InvalidUsage(format!(
-            "rank {rank} sends itself {} messages and receives {} of other sizes or number; both belong in one group",
+            "rank {} sends itself {} messages and receives {} of other sizes or number; both belong in one group",
+            rank,
             sends.len(),
             receives.len()
         )));
@@ -252,11 +254,12 @@ fn check_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
 }
 
 /// A rank's sends to itself, in the order of its receives from itself.
-fn copy_own(sends: &[Call], receives: &[Call]) {
+fn copy_own(live: &Live, sends: &[Call], receives: &[Call]) -> Result<()> {
     for (send, receive) in sends.iter().zip(receives).filter(|(send, _)| send.count > 0) {
-        // SAFETY: both buffers hold that many bytes until the group's end; they may overlap.
-        unsafe { std::ptr::copy(send.send.cast::<u8>(), receive.recv.cast::<u8>(), bytes(send)) };
+        // SAFETY: both buffers hold that many bytes until the group's end.
+        unsafe { live.copy_own(receive.recv, send.send, bytes(send))? };
     }
+    Ok(())
 }
 
 /// Opens a group on this thread, or one more level of it.

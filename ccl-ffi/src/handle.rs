@@ -66,8 +66,13 @@ pub(crate) fn copy() -> usize {
 
 impl OnecclComm {
     pub(crate) fn forming(config: &Config, id: Option<[u8; 32]>) -> Result<&'static OnecclComm> {
+        // What is never freed stays in sight of whoever looks for leaks.
+        static EVER: Mutex<Vec<&'static OnecclComm>> = Mutex::new(Vec::new());
         let (copy, generation, state) = (copy(), fork::generation()?, RwLock::new(State::Forming));
-        Ok(Box::leak(Box::new(OnecclComm { copy, generation, id, state, ledger: Arc::new(Ledger::new(config)) })))
+        let ledger = Arc::new(Ledger::new(config));
+        let handle: &'static OnecclComm = Box::leak(Box::new(OnecclComm { copy, generation, id, state, ledger }));
+        EVER.lock().push(handle);
+        Ok(handle)
     }
 
     /// The communicator came to be, or not; unless somebody has ended it meanwhile.

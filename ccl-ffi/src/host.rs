@@ -2,6 +2,7 @@
 
 use crate::call::{Call, Reduction, What};
 use crate::handle::Live;
+use crate::memory;
 use ccl_core::collective::{self, Collective, CollectiveCall, Table};
 use ccl_core::plan::Request;
 use ccl_core::protocol::MAX_RANKS;
@@ -87,6 +88,13 @@ impl HostPath {
 }
 
 impl Live {
+    /// Fails if a call can't be made, whatever the other ranks do.
+    pub(crate) fn check(&self, call: &Call) -> Result<()> {
+        let extent = call.check(self.comm.world_size(), self.comm.rank())?;
+        memory::check(call.send as usize, extent.send, self.comm.device_index())?;
+        memory::check(call.recv as usize, extent.recv, self.comm.device_index())
+    }
+
     /// Begins a step whose calls have been checked: their input is read before this returns or soon after, their output is
     /// there when [`Begun::finish`] returns.
     ///
@@ -129,6 +137,27 @@ impl Live {
                 Err(error)
             }
         }
+    }
+
+    /// Copies what this rank sends itself. The ranges may overlap.
+    ///
+    /// # Safety
+    /// Both hold `bytes` bytes.
+    pub(crate) unsafe fn copy_own(&self, to: *mut c_void, from: *const c_void, bytes: usize) -> Result<()> {
+        if !self.comm.has_allocated(to) && !self.comm.has_allocated(from) {
+            // SAFETY: by this function's contract, and it is memory of the host.
+            unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
+            return Ok(());
+        }
+        // The processor may not reach the device's memory.
+        let mut host = self.host.lock();
+        let between = host.reserve(&self.comm, bytes)? as *mut c_void;
+        // SAFETY: by this function's contract; the scratch memory holds as many and is locked until the stream is done.
+        unsafe {
+            host.stream.copy(between, from, bytes, &[])?;
+            host.stream.copy(to, between, bytes, &[])?;
+        }
+        host.stream.synchronize()
     }
 
     /// Where the buffers of a step's calls lie in the scratch memory.

@@ -19,14 +19,11 @@ pub(crate) fn buffers(gpu: &Gpu, request: &Request, send: *const c_void, recv: *
 /// anywhere.
 pub(crate) fn ranges(gpu: &Gpu, buffers: [(&str, *const c_void, u64); 2]) -> Result<()> {
     for (name, address, bytes) in buffers.into_iter().filter(|(.., bytes)| *bytes > 0) {
-        let (mut base, mut size) = (std::ptr::null_mut(), 0);
-        // SAFETY: a live context and two outputs; the driver only looks the address up.
-        let known = unsafe { ze!(gpu.api, zeMemGetAddressRange(gpu.context, address, &raw mut base, &raw mut size)) };
-        if known.is_err() || base.is_null() {
+        let Some((base, size)) = range(gpu, address) else {
             return Err(Error::InvalidArgument(format!(
                 "{name} buffer {address:p} is not memory of this device's context (CCLX_CHECK=local)"
             )));
-        }
+        };
         let left = (base as u64 + size as u64).saturating_sub(address as u64);
         if left < bytes {
             return Err(Error::InvalidArgument(format!(
@@ -36,4 +33,12 @@ pub(crate) fn ranges(gpu: &Gpu, buffers: [(&str, *const c_void, u64); 2]) -> Res
         }
     }
     Ok(())
+}
+
+/// Where the allocation of the device's context begins that holds an address, and its bytes.
+pub(crate) fn range(gpu: &Gpu, address: *const c_void) -> Option<(*mut c_void, usize)> {
+    let (mut base, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: a live context and two outputs; the driver only looks the address up.
+    let known = unsafe { ze!(gpu.api, zeMemGetAddressRange(gpu.context, address, &raw mut base, &raw mut size)) };
+    (known.is_ok() && !base.is_null()).then_some((base, size))
 }

@@ -228,6 +228,17 @@ impl Communicator {
         }
     }
 
+    /// The device's number.
+    pub fn device_index(&self) -> usize {
+        self.gpu.index()
+    }
+
+    /// Whether an address lies in memory that the device's context has allocated, or been told of; what doesn't is the host's
+    /// own.
+    pub fn has_allocated(&self, address: *const c_void) -> bool {
+        check::range(&self.gpu, address).is_some()
+    }
+
     /// What lists and events of the caller's have to be made of.
     pub fn handles(&self) -> Handles {
         Handles { driver: self.gpu.api.driver, context: self.gpu.context, device: self.gpu.device }

@@ -20,6 +20,11 @@ impl DeviceMemory {
         Ok(DeviceMemory(Allocation::device(&gpu, bytes.max(1))?))
     }
 
+    /// The device's number.
+    pub fn device_index(&self) -> usize {
+        self.0.gpu.index()
+    }
+
     /// Its address.
     pub fn as_ptr(&self) -> *mut c_void {
         self.0.address

@@ -19,7 +19,7 @@
 #define DT(number) ((onecclDataType_t)(number))
 #define OP(number) ((onecclRedOp_t)(number))
 
-static int rank, ranks, wrong, refused, cases;
+static int rank, ranks, everything, wrong, refused, cases;
 static onecclComm_t comm;
 static FILE *results;
 static unsigned char in_memory[8 * (MOST + GUARD)], out_memory[8 * (MOST + GUARD)];
@@ -134,8 +134,8 @@ static void done_with(int op, int made) {
     if (op == PREMULSUM && made == 0 && onecclRedOpDestroy(own_op, comm)) wrong++;
 }
 
-/* Averages and products of integers round, or not, as each library likes. */
-static int fits(int type, int op) { return op != 4 || is_float(type); }
+/* Averages of integers are what oneCCL's own library for CPUs lacks. */
+static int fits(int type, int op) { return op != 4 || is_float(type) || everything; }
 
 static void all_reduces(int ops) {
     char name[128];
@@ -161,44 +161,48 @@ static void all_reduces(int ops) {
 static void reduces(int ops) {
     char name[128];
     for (int type = 0; type < TYPES; type++)
-        for (int c = 0; c < COUNTS; c++)
-            for (int root = 0; root < ranks; root++) {
-                int op = (type + c) % ops, code, in_place = (c + root) % 2;
-                size_t count = counts[c], size = sizes[type];
-                if (!fits(type, op)) op = 0;
-                begin();
-                snprintf(name, sizeof name, "reduce-%s-%s-%zu-root%d-%d", type_names[type], op_names[op], count, root, in_place);
-                fill(in_place && rank == root ? out : in, type, op, count, 0);
-                for (size_t i = 0; i < count; i++) put(wanted, type, i, reduced(type, op, i));
-                onecclRedOp_t number = reduction(type, op, &code);
-                int made = code;
-                if (!code)
-                    code = (int)onecclReduce(in_place && rank == root ? out : in, out, count, DT(type), number, root, comm, NULL);
-                end(name, code, wanted, rank == root ? count * size : 0);
-                done_with(op, made);
+        for (int op = 0; op < ops; op++)
+            for (int c = 0; c < COUNTS; c++)
+                for (int in_place = 0; in_place < 2; in_place++) {
+                    size_t count = counts[c], size = sizes[type];
+                    int code, made;
+                    if (!fits(type, op)) continue;
+                    for (int root = 0; root < ranks; root++) {
+                        unsigned char *from = in_place && rank == root ? out : in;
+                        begin();
+                        snprintf(name, sizeof name, "reduce-%s-%s-%zu-root%d-%d", type_names[type], op_names[op], count, root,
+                                 in_place);
+                        fill(from, type, op, count, 0);
+                        for (size_t i = 0; i < count; i++) put(wanted, type, i, reduced(type, op, i));
+                        onecclRedOp_t number = reduction(type, op, &made);
+                        code = made;
+                        if (!code) code = (int)onecclReduce(from, out, count, DT(type), number, root, comm, NULL);
+                        end(name, code, wanted, rank == root ? count * size : 0);
+                        done_with(op, made);
+                    }
 
-                begin();
-                snprintf(name, sizeof name, "reduce_scatter-%s-%s-%zu", type_names[type], op_names[op], count);
-                /* All of it in `in`; in place the own piece lies within, and what is compared is copied out. */
-                fill(in, type, op, count * ranks, 0);
-                for (size_t i = 0; i < count; i++) put(wanted, type, i, reduced(type, op, rank * count + i));
-                number = reduction(type, op, &code);
-                made = code;
-                unsigned char *to = in_place ? in + rank * count * size : out;
-                if (!code) code = (int)onecclReduceScatter(in, to, count, DT(type), number, comm, NULL);
-                if (in_place && !code) memcpy(out, to, count * size);
-                end(name, code, wanted, count * size);
-                done_with(op, made);
-            }
+                    begin();
+                    snprintf(name, sizeof name, "reduce_scatter-%s-%s-%zu-%d", type_names[type], op_names[op], count, in_place);
+                    /* All of it in `in`; in place the own piece lies within, and what is compared is copied out. */
+                    unsigned char *to = in_place ? in + rank * count * size : out;
+                    fill(in, type, op, count * ranks, 0);
+                    for (size_t i = 0; i < count; i++) put(wanted, type, i, reduced(type, op, rank * count + i));
+                    onecclRedOp_t number = reduction(type, op, &made);
+                    code = made;
+                    if (!code) code = (int)onecclReduceScatter(in, to, count, DT(type), number, comm, NULL);
+                    if (in_place && !code) memcpy(out, to, count * size);
+                    end(name, code, wanted, count * size);
+                    done_with(op, made);
+                }
 }
 
 static void moves(void) {
     char name[128];
     for (int type = 0; type < TYPES; type++)
         for (int c = 0; c < COUNTS; c++)
-            for (int root = 0; root < ranks; root++) {
+            for (int turn = 0; turn < 2 * ranks; turn++) {
                 size_t count = counts[c], size = sizes[type];
-                int code, in_place = (c + root) % 2;
+                int code, root = turn / 2, in_place = turn % 2;
 
                 begin();
                 snprintf(name, sizeof name, "broadcast-%s-%zu-root%d-%d", type_names[type], count, root, in_place);
@@ -208,10 +212,14 @@ static void moves(void) {
                 end(name, code, wanted, count * size);
 
                 begin();
-                snprintf(name, sizeof name, "scatter-%s-%zu-root%d", type_names[type], count, root);
+                int within = everything && in_place;
+                snprintf(name, sizeof name, "scatter-%s-%zu-root%d-%d", type_names[type], count, root, within);
+                /* In place the root's own piece stays where it is; what is compared is copied out. */
+                unsigned char *piece = within && rank == root ? in + rank * count * size : out;
                 fill(in, type, 0, count * ranks, 0);
                 for (size_t i = 0; i < count; i++) put(wanted, type, i, value(root, type, 0, rank * count + i));
-                code = (int)onecclScatter(in, out, count, DT(type), root, comm, NULL);
+                code = (int)onecclScatter(in, piece, count, DT(type), root, comm, NULL);
+                if (piece != out && !code) memcpy(out, piece, count * size);
                 end(name, code, wanted, count * size);
 
                 begin();
@@ -224,12 +232,12 @@ static void moves(void) {
                 end(name, code, wanted, ranks * count * size);
 
                 begin();
-                snprintf(name, sizeof name, "all_to_all-%s-%zu", type_names[type], count);
-                fill(in, type, 0, count * ranks, 0);
+                snprintf(name, sizeof name, "all_to_all-%s-%zu-%d", type_names[type], count, within);
+                fill(within ? out : in, type, 0, count * ranks, 0);
                 for (int of = 0; of < ranks; of++)
                     for (size_t i = 0; i < count; i++)
                         put(wanted, type, of * count + i, value(of, type, 0, rank * count + i));
-                code = (int)onecclAllToAll(in, out, count, DT(type), comm, NULL);
+                code = (int)onecclAllToAll(within ? out : in, out, count, DT(type), comm, NULL);
                 end(name, code, wanted, ranks * count * size);
 
                 /* From rank a to rank b go (a + 2b + root) mod 3 times `count` elements. */
@@ -321,6 +329,92 @@ static void groups(void) {
         }                                                                                  \
     } while (0)
 
+/* What can't be is refused by name, before anything happens: the communicator is good for more. */
+static void refusals(void) {
+    size_t to[16] = {0}, from[16] = {0};
+    int32_t sum = 0, mine = 1;
+    unsigned char before[256];
+    memset(out, 0xA5, sizeof before);
+    memcpy(before, out, sizeof before);
+    DEMAND(onecclAllReduce(in, in + 4, 9, DT(2), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(strstr(onecclGetLastError(NULL), "overlap otherwise than in place") != NULL);
+    DEMAND(onecclAllGather(out, out + 4, 9, DT(2), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(NULL, out, 9, DT(2), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, NULL, 9, DT(2), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, (size_t)-1, DT(2), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(10), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(-1), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(2), OP(5), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(2), OP(0x7fffffff), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(2), OP(0), NULL, NULL) == onecclInvalidArgument);
+    DEMAND(onecclAllReduce(in, out, 9, DT(2), OP(0), comm, (void *)(uintptr_t)0x1000) == onecclNotImplemented);
+    DEMAND(onecclReduce(in, out, 9, DT(2), OP(0), ranks, comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclBroadcast(in, out, 9, DT(2), -1, comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclScatter(in, out, 9, DT(2), ranks, comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclSend(in, 9, DT(2), ranks, comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclRecv(out, 9, DT(2), -7, comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclSend(in, 9, DT(2), rank, comm, NULL) == onecclInvalidUsage);
+    DEMAND(onecclAllToAllV(in, NULL, out, from, DT(2), comm, NULL) == onecclInvalidArgument);
+    to[rank] = 1;
+    DEMAND(onecclAllToAllV(in, to, out, from, DT(2), comm, NULL) == onecclInvalidArgument);
+    DEMAND(onecclGroupEnd() == onecclInvalidUsage);
+    DEMAND(memcmp(out, before, sizeof before) == 0);
+    DEMAND(onecclAllReduce(&mine, &sum, 1, DT(2), OP(0), comm, NULL) == 0 && sum == ranks);
+}
+
+/* Memory of the device is as good as the host's in any call, on either side; that of another device is refused. What the
+ * device is here can be reached by the processor, so that this needs no other copies. */
+static void device_memory(void) {
+    enum { COUNT = 250 };
+    size_t bytes = COUNT * 4 * ranks;
+    void *a = NULL, *b = NULL, *foreign = NULL;
+    DEMAND(onecclMemAlloc(&a, bytes) == 0 && onecclMemAlloc(&b, bytes) == 0);
+    for (int place = 0; place < 4; place++) {
+        unsigned char *from = place & 1 ? (unsigned char *)a : in, *to = place & 2 ? (unsigned char *)b : out;
+        cases++;
+        fill(from, 2, 0, COUNT * ranks, 0);
+        memset(to, 0, bytes);
+        DEMAND(onecclAllReduce(from, to, COUNT, DT(2), OP(0), comm, NULL) == 0);
+        for (size_t i = 0; i < COUNT; i++) put(wanted, 2, i, reduced(2, 0, i));
+        DEMAND(memcmp(to, wanted, COUNT * 4) == 0);
+        DEMAND(onecclAllGather(from, to, COUNT, DT(2), comm, NULL) == 0);
+        for (int of = 0; of < ranks; of++)
+            for (size_t i = 0; i < COUNT; i++) put(wanted, 2, of * COUNT + i, value(of, 2, 0, i));
+        DEMAND(memcmp(to, wanted, bytes) == 0);
+        DEMAND(onecclReduceScatter(from, to, COUNT, DT(2), OP(2), comm, NULL) == 0);
+        for (size_t i = 0; i < COUNT; i++) put(wanted, 2, i, reduced(2, 2, rank * COUNT + i));
+        DEMAND(memcmp(to, wanted, COUNT * 4) == 0);
+        DEMAND(onecclAllToAll(from, to, COUNT, DT(2), comm, NULL) == 0);
+        for (int of = 0; of < ranks; of++)
+            for (size_t i = 0; i < COUNT; i++) put(wanted, 2, of * COUNT + i, value(of, 2, 0, rank * COUNT + i));
+        DEMAND(memcmp(to, wanted, bytes) == 0);
+        memset(to, 0, bytes);
+        /* To the next rank, and to oneself. */
+        int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+        DEMAND(onecclGroupStart() == 0);
+        DEMAND(onecclRecv(to, COUNT / 2, DT(2), last, comm, NULL) == 0);
+        DEMAND(onecclSend(from, COUNT / 2, DT(2), next, comm, NULL) == 0);
+        if (ranks > 1) {
+            DEMAND(onecclSend(from, COUNT / 2, DT(2), rank, comm, NULL) == 0);
+            DEMAND(onecclRecv(to + COUNT / 2 * 4, COUNT / 2, DT(2), rank, comm, NULL) == 0);
+        }
+        DEMAND(onecclGroupEnd() == 0);
+        for (size_t i = 0; i < COUNT / 2; i++) put(wanted, 2, i, value(last, 2, 0, i));
+        for (size_t i = 0; i < COUNT / 2; i++) put(wanted, 2, COUNT / 2 + i, ranks > 1 ? value(rank, 2, 0, i) : 0);
+        DEMAND(memcmp(to, wanted, COUNT / 2 * 2 * 4) == 0);
+    }
+    DEMAND(onecclAllReduce(in, (char *)b + 8, bytes / 4, DT(2), OP(0), comm, NULL) == onecclInvalidArgument);
+    DEMAND(strstr(onecclGetLastError(NULL), "pass the end of what onecclMemAlloc gave") != NULL);
+    DEMAND(onecclSetDevice((uint32_t)(rank + 1) % 4) == 0 && onecclMemAlloc(&foreign, bytes) == 0);
+    DEMAND(onecclSetDevice((uint32_t)rank) == 0);
+    DEMAND(onecclBroadcast(foreign, foreign, COUNT, DT(2), 0, comm, NULL) == onecclNotImplemented);
+    DEMAND(strstr(onecclGetLastError(NULL), "is memory of device") != NULL);
+    DEMAND(onecclGroupStart() == 0);
+    DEMAND(onecclAllReduce(in, foreign, COUNT, DT(2), OP(0), comm, NULL) == onecclNotImplemented);
+    DEMAND(onecclGroupEnd() == onecclNotImplemented);
+    DEMAND(onecclMemFree(foreign) == 0 && onecclMemFree(b) == 0 && onecclMemFree(a) == 0);
+}
+
 /* What oneCCL's own library for CPUs lacks, or gets wrong. */
 static void all_of_it(void) {
     int number = -1, major, minor, patch;
@@ -354,6 +448,17 @@ static void all_of_it(void) {
         for (int of = 0; of < ranks; of++) DEMAND(all[of] == of);
         DEMAND(onecclCommDestroy(again) == 0);
     }
+    again = NULL;
+    DEMAND(onecclCommSplit(comm, 0, 0, &again, NULL) == 0);
+    if (again) {
+        int32_t mine = rank;
+        DEMAND(onecclAllReduce(&mine, &mine, 1, DT(2), OP(0), again, NULL) == 0 && mine == ranks * (ranks - 1) / 2);
+        /* The others are done with it, too: for them an abort would be a failure. */
+        DEMAND(onecclAllReduce(&mine, &mine, 1, DT(2), OP(2), comm, NULL) == 0);
+        DEMAND(onecclCommAbort(again) == 0);
+        DEMAND(onecclAllReduce(&mine, &mine, 1, DT(2), OP(0), again, NULL) == onecclInvalidUsage);
+        DEMAND(onecclCommDestroy(again) == 0);
+    }
     DEMAND(onecclMemAlloc(&memory, 100) == 0 && memory);
     DEMAND(onecclMemFree(memory) == 0 && onecclMemFree(memory) == onecclInvalidArgument && onecclMemFree(NULL) == 0);
     DEMAND(onecclCommRegister(comm, in, sizeof in_memory - GUARD, &registration) == 0 && registration);
@@ -374,6 +479,8 @@ static void all_of_it(void) {
         DEMAND(onecclRedOpDestroy(op, comm) == 0 && onecclRedOpDestroy(op, comm) == onecclInvalidArgument);
         DEMAND(onecclMemFree(memory) == 0);
     }
+    refusals();
+    device_memory();
     onecclWindow_t window = NULL;
     onecclDevComm_t inside;
     onecclDevCommRequirements_t needs;
@@ -391,8 +498,9 @@ static void all_of_it(void) {
 
 int main(int argc, char **argv) {
     onecclUniqueId id;
-    int number = -1, all = argc > 5, code;
+    int number = -1, code;
     if (argc < 5) return 2;
+    everything = argc > 5;
     rank = atoi(argv[1]);
     ranks = atoi(argv[2]);
     results = fopen(argv[4], "w");
@@ -413,7 +521,7 @@ int main(int argc, char **argv) {
         if (!file || fread(&id, sizeof id, 1, file) != 1) return 3;
         fclose(file);
     }
-    if (all && onecclSetDevice((uint32_t)rank)) return 3;
+    if (everything && onecclSetDevice((uint32_t)rank)) return 3;
     code = (int)onecclCommInitRank(&comm, (size_t)ranks, id, rank);
     if (code) {
         fprintf(stderr, "rank %d: init: %d %s: %s\n", rank, code, onecclGetErrorString((onecclResult_t)code), onecclGetLastError(NULL));
@@ -423,15 +531,15 @@ int main(int argc, char **argv) {
         fprintf(stderr, "rank %d: its place in the communicator is wrong\n", rank);
         return 1;
     }
-    all_reduces(all ? OPS : 4);
-    reduces(all ? OPS : 4);
+    all_reduces(everything ? OPS : 4);
+    reduces(everything ? OPS : 4);
     moves();
     messages();
     groups();
-    if (all) all_of_it();
+    if (everything) all_of_it();
     code = (int)onecclCommDestroy(comm);
     if (code) fprintf(stderr, "rank %d: destroy: %d\n", rank, code);
     fclose(results);
     printf("rank %d of %d: %d cases, %d wrong, %d refused\n", rank, ranks, cases, wrong, refused);
-    return wrong || (all && (refused || code)) ? 1 : 0;
+    return wrong || (everything && (refused || code)) ? 1 : 0;
 }

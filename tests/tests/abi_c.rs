@@ -61,7 +61,7 @@ impl Drop for Ranks {
 #[test]
 fn tables_of_calls() {
     let folder = folder("tables");
-    for (language, ranks) in [("c", 1), ("c++", 2), ("c", 3)] {
+    for (language, ranks) in [("c", 1), ("c++", 2), ("c", 3), ("c++", 4)] {
         let program = compile("client", language, folder.path());
         let at = |name: &str| folder.path().join(format!("{name}-{ranks}"));
         let start = |rank: usize| {
