@@ -244,8 +244,7 @@ fn check_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
     if sends.len() != receives.len() || sends.iter().zip(receives).any(|(send, receive)| bytes(send) != bytes(receive))
     {
         return Err(Error::InvalidUsage(format!(
-            "rank {} sends itself {} messages and receives {} of other sizes or number; both belong in one group",
-            rank,
+            "rank {rank} sends itself {} messages and receives {} of other sizes or number; both belong in one group",
             sends.len(),
             receives.len()
         )));

@@ -61,7 +61,6 @@ int onecclCommInitRank(onecclComm_t *, size_t, onecclUniqueId, int);
 int onecclCommInitRankConfig(onecclComm_t *, size_t, onecclUniqueId, int, const onecclConfig_t *);
 int onecclCommFinalize(onecclComm_t);
 int onecclCommDestroy(onecclComm_t);
-int onecclCommAbort(onecclComm_t);
 int onecclCommSplit(onecclComm_t, int, int, onecclComm_t *, onecclConfig_t *);
 const char *onecclGetErrorString(int);
 const char *onecclGetLastError(onecclComm_t);
