@@ -191,6 +191,28 @@ void updated(sycl::queue &queue, const Kernels &kernels) {
     queue.memcpy(back.data(), x.out, N * 4).wait();
     for (size_t i = 0; i < N; i++) CHECK(back[i] == (i < N / 2 ? 0x02020203u : 0));
 }
+// Another kernel takes a node's place.
+void exchanged(sycl::queue &queue, const Kernels &kernels) {
+    Buffers x{queue};
+    auto graph = new_graph(queue);
+    auto affine = [&](sycl::handler &handler) {
+        handler.set_args(x.out, x.in, 5u, 2u);
+        handler.parallel_for(sycl::nd_range<1>{N, 64}, kernels.affine());
+    };
+    auto add = [&](sycl::handler &handler) {
+        handler.set_args(x.out, x.in, x.in);
+        handler.parallel_for(sycl::nd_range<1>{N, 32}, kernels.add());
+    };
+    exp::dynamic_command_group group{graph, {affine, add}};
+    auto node = graph.add(group);
+    auto ready = graph.finalize({exp::property::graph::updatable{}});
+    for (uint32_t seed = 0; seed < 6; seed++) {
+        group.set_active_index(seed % 2);
+        ready.update(node);
+        auto expected = [=](uint32_t value) { return seed % 2 ? value + value : value * 5 + 2; };
+        turn(queue, x, seed, [&] { queue.ext_oneapi_graph(ready); }, expected);
+    }
+}
 } // namespace
 
 int main(int count, char **arguments) {
@@ -211,6 +233,10 @@ int main(int count, char **arguments) {
     if (wants("two")) two_queues(queue, kernels);
     if (!native && wants("host")) host_task(queue, kernels);
     if (!native && wants("explicit")) explicit_nodes(queue, kernels);
-    if (!native && wants("update") && device.has(sycl::aspect::ext_oneapi_graph)) updated(queue, kernels);
+    if (!native && wants("update")) {
+        CHECK(device.has(sycl::aspect::ext_oneapi_graph));
+        updated(queue, kernels);
+        exchanged(queue, kernels);
+    }
     std::puts("graphs: ok");
 }

@@ -35,6 +35,7 @@ const EXTENSIONS: &[(&CStr, u32)] = &[
     (ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME, ze_make_version(1, 0)),
     (ZE_IMMEDIATE_COMMAND_LIST_APPEND_EXP_NAME, ze_make_version(1, 0)),
     (ZEX_COUNTER_BASED_EVENT_EXT_NAME, ze_make_version(1, 0)),
+    (ZE_MUTABLE_COMMAND_LIST_EXP_NAME, ze_make_version(1, 1)),
     (ZE_GLOBAL_OFFSET_EXP_NAME, ze_make_version(1, 0)),
     (c"ZE_intel_get_driver_version_string", ze_make_version(1, 0)),
     (ZE_RECORD_REPLAY_GRAPH_EXT_NAME, ze_make_version(1, 0)),

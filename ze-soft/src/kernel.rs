@@ -1,8 +1,11 @@
 //! Kernels: a native function or one of a SPIR-V program, its arguments and group size, and the launches made of them.
 
+mod draft;
 mod entries;
 mod launch;
+mod shared;
 
+pub(crate) use draft::Draft;
 pub(crate) use entries::resolve;
 pub(crate) use launch::BoundLaunch;
 
@@ -13,8 +16,9 @@ use crate::error::fail;
 use crate::ext::{Argument, Native};
 use crate::handle::Object;
 use crate::latch::Latch;
-use launch::{Chunk, Grid, Launches, Shared};
+use launch::{Chunk, Grid, Launches};
 use level_zero_sys::*;
+use shared::Shared;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
@@ -138,64 +142,37 @@ impl Kernel {
 
     /// Sets where the numbers of the work-items of the launches to come begin.
     fn set_global_offset(&self, offset: [u32; 3]) -> Result<(), ze_result_t> {
-        match &self.code {
-            Code::Spirv(kernel) => {
-                let place = kernel.offset.offset..kernel.offset.offset + kernel.offset.size;
-                let mut state = self.state.lock();
-                let bytes = Chunk::bytes_mut(&mut state.values)[place].iter_mut();
-                bytes.zip(offset.iter().flat_map(|items| items.to_ne_bytes())).for_each(|(to, from)| *to = from);
-                Ok(())
-            }
-            Code::Native(_) | Code::Cuda(_) if offset == [0; 3] => Ok(()),
-            Code::Native(_) | Code::Cuda(_) => Err(fail(
-                ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
-                format!("kernel {} can't be launched with a global offset by this engine", self.name.to_string_lossy()),
-            )),
-        }
+        let mut state = self.state.lock();
+        self.shared.write_offset(&mut state.values, offset)?;
+        state.launches.outdate();
+        Ok(())
     }
 
     /// Sets the group size of the launches to come.
     fn set_group_size(&self, size: [u32; 3]) -> Result<(), ze_result_t> {
-        self.check_group_size(size)?;
+        self.shared.check_group_size(size)?;
         self.state.lock().group_size = size;
         Ok(())
     }
 
-    /// Sets one argument of the launches to come; of local memory only the size is set, and there is no value.
+    /// Sets one argument of the launches to come.
     ///
     /// # Safety
     /// A value that isn't null is of `size` bytes.
     unsafe fn set_argument(&self, index: u32, size: usize, value: *const c_void) -> Result<(), ze_result_t> {
-        let name = || self.name.to_string_lossy();
-        let arguments = self.code.arguments();
-        let Some(&argument) = arguments.get(index as usize) else {
-            let count = arguments.len();
-            return Err(fail(
-                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX,
-                format!("kernel {} has {count} arguments, none with index {index}", name()),
-            ));
-        };
-        if self.code.is_local(index as usize) {
-            if size == 0 || !value.is_null() {
-                return Err(fail(
-                    ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
-                    format!("argument {index} of kernel {} is local memory: it has a size and no value", name()),
-                ));
-            }
-            // SAFETY: the value is a `usize`, which is what such an argument keeps.
-            unsafe { self.state.lock().set(index as usize, argument, (&raw const size).cast()) };
-            return Ok(());
-        }
-        if size != argument.size {
-            let right = argument.size;
-            return Err(fail(
-                ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
-                format!("argument {index} of kernel {} has {right} bytes, not {size}", name()),
-            ));
-        }
-        // SAFETY: the caller's promise: a value has the size that was passed, which is the argument's.
-        unsafe { self.state.lock().set(index as usize, argument, value) };
+        let mut state = self.state.lock();
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.write_argument(&mut state.values, index, size, value) }?;
+        state.set |= 1 << index;
+        state.launches.outdate();
         Ok(())
+    }
+
+    /// A launch of this kernel as it is now, to be edited: whatever was not set is still to be.
+    pub(crate) fn draft(&self) -> Draft {
+        let state = self.state.lock();
+        let grid = Grid { group_count: [0; 3], group_size: state.group_size, cooperative: false };
+        Draft::new(self.shared.clone(), state.values.to_vec(), grid, state.set)
     }
 
     /// A launch of this kernel as it is now, or as it is after `overrides`, which stay set on it.
@@ -209,7 +186,7 @@ impl Kernel {
             return Err(ZE_RESULT_ERROR_DEVICE_LOST);
         }
         if let Some(Overrides { group_size, .. }) = &overrides {
-            self.check_group_size(*group_size)?;
+            self.shared.check_group_size(*group_size)?;
         }
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -237,41 +214,8 @@ impl Kernel {
             ));
         }
         if cooperative {
-            self.check_cooperative(group_count, state.group_size)?;
+            self.shared.check_cooperative(&grid)?;
         }
         Ok(state.launches.launch(&self.shared, &state.values, grid))
-    }
-
-    fn check_cooperative(&self, group_count: [u32; 3], group_size: [u32; 3]) -> Result<(), ze_result_t> {
-        let most = self.code.most_groups(group_size);
-        let groups = group_count.iter().map(|&count| u128::from(count)).product::<u128>();
-        if groups > most.into() {
-            return Err(fail(
-                ZE_RESULT_ERROR_INVALID_ARGUMENT,
-                format!(
-                    "a cooperative launch of kernel {} with {groups} groups: at most {most} run at the same time",
-                    self.name.to_string_lossy()
-                ),
-            ));
-        }
-        Ok(())
-    }
-
-    fn check_group_size(&self, size: [u32; 3]) -> Result<(), ze_result_t> {
-        let items = size.iter().map(|&items| u128::from(items)).product::<u128>();
-        let most = self.code.most_items();
-        let [x, y, z] = size;
-        if items == 0 || items > most.into() {
-            let text = format!("a group of {x} x {y} x {z} work-items, where 1 to {most} are possible");
-            return Err(fail(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, text));
-        }
-        if let Some(required) = self.code.required_group_size()
-            && required != size
-        {
-            let name = self.name.to_string_lossy();
-            let text = format!("a group of {x} x {y} x {z} work-items, where kernel {name} demands {required:?}");
-            return Err(fail(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, text));
-        }
-        Ok(())
     }
 }

@@ -4,9 +4,11 @@
 //! allows that. In-order lists have a counter besides, for counter-based events.
 
 mod entry;
+mod mutable;
 mod recording;
 
-pub(crate) use entry::{queue_executor, resolve};
+pub(crate) use entry::queue_executor;
+pub(crate) use mutable::FLAGS as MUTABLE_FLAGS;
 pub(crate) use recording::{Chain, Recording};
 
 use crate::engine::cuda;
@@ -377,6 +379,11 @@ impl Drop for List {
             self.executor.close_lane(*lane);
         }
     }
+}
+
+/// The address of the entry point of this name that isn't an append.
+pub(crate) fn resolve(name: &[u8]) -> Option<*const std::ffi::c_void> {
+    entry::resolve(name).or_else(|| mutable::resolve(name))
 }
 
 /// What becomes of a command that is being appended.

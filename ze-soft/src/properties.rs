@@ -5,8 +5,8 @@ use crate::config;
 use crate::device::{Device, MAX_GROUP_SIZE, ORDINALS};
 use crate::engine::{self, cuda};
 use crate::entry::entry_points;
-use crate::graph;
 use crate::handle::get;
+use crate::{graph, list};
 use level_zero_sys::*;
 use std::sync::OnceLock;
 
@@ -81,6 +81,10 @@ unsafe extern "C" fn zeDeviceGetProperties(
                 }
                 ZE_STRUCTURE_TYPE_RECORD_REPLAY_GRAPH_EXT_PROPERTIES => {
                     (*link.cast::<ze_record_replay_graph_ext_properties_t>()).graphFlags = graph::FLAGS;
+                }
+                ZE_STRUCTURE_TYPE_MUTABLE_COMMAND_LIST_EXP_PROPERTIES => {
+                    let mutable = &mut *link.cast::<ze_mutable_command_list_exp_properties_t>();
+                    (mutable.mutableCommandListFlags, mutable.mutableCommandFlags) = (0, list::MUTABLE_FLAGS);
                 }
                 ZE_STRUCTURE_TYPE_RECORD_REPLAY_GRAPH_EXP_PROPERTIES => {
                     (*link.cast::<ze_record_replay_graph_exp_properties_t>()).graphFlags = graph::FLAGS;

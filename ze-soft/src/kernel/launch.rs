@@ -1,11 +1,12 @@
 //! A launch with everything it needs, independent of what happens to its kernel afterwards.
 
-use super::Code;
+use super::shared::Shared;
+use super::{Code, Draft};
 use crate::engine::cuda::Target;
 use crate::ext::{Native, zesoft_launch_t};
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Storage for argument values, aligned as the most demanding of them.
@@ -112,12 +113,6 @@ impl Launches {
     }
 }
 
-/// What the launches of a kernel share, however long its program keeps it.
-pub(super) struct Shared {
-    pub(super) name: Arc<CStr>,
-    pub(super) code: Code,
-}
-
 /// One launch of a kernel: nothing of it changes while anybody but the kernel holds it.
 #[derive(Clone)]
 pub(crate) struct BoundLaunch(Arc<Bound>);
@@ -137,6 +132,23 @@ pub(super) struct Grid {
 }
 
 impl BoundLaunch {
+    /// A launch that no other will be the same as.
+    pub(super) fn alone(kernel: Arc<Shared>, values: &[Chunk], grid: Grid) -> Self {
+        let values = Values::new(&kernel.code, values);
+        Self(Arc::new(Bound { kernel, values, grid }))
+    }
+
+    /// This launch, to be edited.
+    pub(crate) fn draft(&self) -> Draft {
+        let Bound { kernel, values, grid } = &*self.0;
+        Draft::new(kernel.clone(), values.memory.clone(), *grid, u64::MAX)
+    }
+
+    /// Whether it is a launch of this kernel.
+    pub(crate) fn is_of(&self, kernel: &super::Kernel) -> bool {
+        Arc::ptr_eq(&self.0.kernel, &kernel.shared)
+    }
+
     fn start(&self) -> *const u8 {
         self.0.values.start.cast_const().cast()
     }
@@ -149,6 +161,10 @@ impl BoundLaunch {
     /// Its group counts and group size.
     pub(crate) fn grid(&self) -> ([u32; 3], [u32; 3]) {
         (self.0.grid.group_count, self.0.grid.group_size)
+    }
+
+    pub(super) fn is_cooperative(&self) -> bool {
+        self.0.grid.cooperative
     }
 
     /// Shows the number and the value of each argument; of local memory the value is its size.

@@ -1,7 +1,7 @@
 //! Entry points for command lists, but for those that append.
 
 use super::{Chain, List, ListKind, Made, Record};
-use crate::abi::{input, output, run};
+use crate::abi::{chain, input, output, run};
 use crate::context::Context;
 use crate::device::Device;
 use crate::entry::entry_points;
@@ -68,6 +68,13 @@ unsafe extern "C" fn zeCommandListCreate(
         }
         let executor = executor(hDevice, desc.commandQueueGroupOrdinal)?;
         let in_order = desc.flags & ZE_COMMAND_LIST_FLAG_IN_ORDER != 0;
+        let mut mutable = false;
+        // SAFETY: the specification's promise about chains.
+        unsafe {
+            chain(desc.pNext.cast_mut(), |stype, _| {
+                mutable |= stype == ZE_STRUCTURE_TYPE_MUTABLE_COMMAND_LIST_EXP_DESC
+            });
+        }
         *list = export(Arc::new(List {
             context: hContext as usize,
             device: hDevice as usize,
@@ -76,7 +83,7 @@ unsafe extern "C" fn zeCommandListCreate(
             capture: Mark::default(),
             kind: ListKind::Regular {
                 flags: desc.flags,
-                record: Mutex::new(Record::default()),
+                record: Mutex::new(Record { mutable: mutable.then(Box::default), ..Record::default() }),
                 chain: Arc::new(Chain::default()),
             },
         }));

@@ -1,12 +1,16 @@
 //! What a regular list records, and its executions.
 
+use super::mutable::Mutables;
 use crate::error::fail;
 use crate::event::Epoch;
-use crate::exec::Source;
+use crate::exec::{self, Source};
 use crate::op::{Command, Signal, Wait};
-use level_zero_sys::{ZE_RESULT_ERROR_INVALID_ARGUMENT, ze_result_t};
+use level_zero_sys::{ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, ZE_RESULT_ERROR_INVALID_ARGUMENT, ze_result_t};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long executions that are over may take to let go of what they executed, in nanoseconds.
+const LETS_GO: u64 = 2_000_000_000;
 
 /// A regular list while it is being recorded, and after.
 #[derive(Default)]
@@ -16,7 +20,9 @@ pub(super) struct Record {
     /// How many waits are left open until the list is submitted.
     pub(super) late: usize,
     pub(super) epoch: Arc<Epoch>,
-    closed: Option<Arc<Recording>>,
+    pub(super) closed: Option<Arc<Recording>>,
+    /// There if commands may change after the list was closed.
+    pub(super) mutable: Option<Box<Mutables>>,
 }
 
 impl Record {
@@ -28,6 +34,9 @@ impl Record {
     }
 
     pub(super) fn close(&mut self) -> Result<(), ze_result_t> {
+        if self.mutable.is_some() && self.closed.is_some() {
+            return self.close_again();
+        }
         self.check_open()?;
         let commands = std::mem::take(&mut self.commands);
         self.epoch.close(commands.len());
@@ -35,13 +44,37 @@ impl Record {
         Ok(())
     }
 
+    /// Makes the changes that were collected since the list was closed.
+    fn close_again(&mut self) -> Result<(), ze_result_t> {
+        let (Some(mutables), Some(closed)) = (self.mutable.as_deref_mut(), &mut self.closed) else { return Ok(()) };
+        if !mutables.has_changes() {
+            return Ok(());
+        }
+        let launches = mutables.launches()?;
+        // The program waited for the executions; the executor may be about to let go of the last one.
+        exec::wait(LETS_GO, || Arc::strong_count(closed) == 1, || None);
+        let Some(recording) = Arc::get_mut(closed) else {
+            let text = "commands of a list can't change while it is executed";
+            return Err(fail(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, text));
+        };
+        mutables.apply(&mut recording.commands, &recording.epoch, launches);
+        recording.late = 0;
+        recording.commands.iter_mut().for_each(|command| command.waits.number(&mut recording.late));
+        Ok(())
+    }
+
     /// Opens the list again, empty. Executions in flight keep what they execute.
     pub(super) fn reset(&mut self) {
         let epoch = Arc::new(self.epoch.next());
-        *self = Self { epoch, ..Self::default() };
+        let mutable = self.mutable.as_ref().map(|_| Box::default());
+        *self = Self { epoch, mutable, ..Self::default() };
     }
 
     pub(super) fn recording(&self) -> Result<Arc<Recording>, ze_result_t> {
+        if self.mutable.as_ref().is_some_and(|mutables| mutables.has_changes()) {
+            let text = "a command list whose commands have changed must be closed again before it can be executed";
+            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
+        }
         self.closed.clone().ok_or_else(|| {
             fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "a command list must be closed before it can be executed")
         })
