@@ -6,6 +6,7 @@
 //   eager    calls that run
 //   graph    calls that are recorded as well, by the runtime's own means
 //   native   the same with native recording (a runtime that has it)
+#include "mhc.hpp"
 #include "xccl.hpp"
 
 #include <algorithm>
@@ -156,8 +157,7 @@ struct Recorded {
     Memory<float> input, work, gathered, scattered, output;
     Executable executable;
 
-    static Executable record(Rank &rank, Recorded &self, bool native, const std::string &dump) {
-        auto &queue = rank.current;
+    static Graph graph(Rank &rank, bool native) {
         sycl::property_list properties;
 #if __LIBSYCL_MAJOR_VERSION >= 9
         if (native)
@@ -166,7 +166,12 @@ struct Recorded {
         if (native)
             fail("this release has no native recording");
 #endif
-        Graph graph(queue.get_context(), queue.get_device(), properties);
+        return Graph(rank.current.get_context(), rank.device, properties);
+    }
+
+    static Executable record(Rank &rank, Recorded &self, bool native, const std::string &dump) {
+        auto &queue = rank.current;
+        Graph graph = Recorded::graph(rank, native);
         graph.begin_recording(queue);
         queue.memcpy(self.work.at, self.input.at, count * sizeof(float));
         CHECK(onecclAllReduce(self.work.at, self.work.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
@@ -225,6 +230,16 @@ int run(Rank &rank, const std::string &mode, int replays) {
         all_reduce(rank, 64 + i, call++, true, false);
     others(rank, 600, call++);
     others(rank, 33, call++);
+    mhc::check_all(rank, call, [&](auto submit, auto replays) {
+        if (mode == "eager")
+            return;
+        auto graph = Recorded::graph(rank, mode == "native");
+        graph.begin_recording(rank.current);
+        submit();
+        graph.end_recording();
+        auto executable = graph.finalize();
+        replays([&] { rank.current.ext_oneapi_graph(executable); });
+    });
     if (mode == "eager")
         return 0;
     const char *dump = std::getenv("XCCL_DUMP");
