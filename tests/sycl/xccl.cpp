@@ -71,7 +71,7 @@ onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
     return comm;
 }
 
-// A producer that takes its time, so that whoever doesn't wait for it is early. In a graph it is a plain copy.
+// A producer that takes its time, so that whoever doesn't wait for it is early.
 void slowly(sycl::queue &queue) {
     queue.submit([](sycl::handler &handler) {
         handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
@@ -219,7 +219,9 @@ int run(Rank &rank, const std::string &mode, int replays) {
     if (std::getenv("XCCL_REFUSALS"))
         refusals(rank);
     all_reduce(rank, 1024, 0, false, true);
-    all_reduce(rank, 1000, 1, true, true);
+    // Not slowly here: host tasks and barriers between queues together stall release 2025.3 with adapter v1 now and then,
+    // whatever library is used.
+    all_reduce(rank, 1000, 1, true, false);
     int call = 2;
     for (const size_t count : {1, 7, 257, 5000, 70001}) {
         all_reduce(rank, count, call++, false, false);
