@@ -63,12 +63,12 @@ for ((round = 0; round < ${ROUNDS:-1}; ++round)); do
 done
 
 # A bridge that breaks a rule: the test must fail, and for that.
-broken() { # HEADER MODE WORD
+broken() { # HEADER MODE WORD KIND...
     local library=$SCRATCH/$1/libcclx.so kind
     mkdir "$SCRATCH/$1"
     cp "$folder/libcclx.so" "$library"
     SYCL8_ROOT=${SYCL8_LIB%/*} SYCL9_ROOT=${SYCL9_LIB%/*} BRIDGE_FLAGS="-DCCLX_TEST_SUBMIT=\"$repo/tests/sycl/$1.hpp\"" ccl-ffi/sycl/build.sh "$SCRATCH/$1"
-    for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
+    for kind in "${@:4}"; do
         # shellcheck disable=SC2086
         if run $kind 2 "$2" >"$SCRATCH/broken" 2>&1; then
             die "a bridge that breaks a rule ($1) passes on $kind"
@@ -76,6 +76,7 @@ broken() { # HEADER MODE WORD
         grep -q "$3" "$SCRATCH/broken" || die "a bridge that breaks a rule ($1) fails otherwise: $(cat "$SCRATCH/broken")"
     done
 }
-broken other_queue eager 'all_reduce: element'
-broken raw_list graph 'replay [0-9]*: element'
+broken other_queue eager 'all_reduce: element' '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'
+# Adapter v1 has a command queue here, to which nothing can be appended.
+broken raw_list graph 'replay.*: element' '2025.3 v2' '2026.2 v2'
 say 'SYCL queues: all as computed, and what breaks a rule is noticed'
