@@ -1,5 +1,6 @@
 // graphs [native]: work recorded from queues and replayed, by the runtime's own recording or, where it exists, by the
-// driver's (native). RELEASE is the major version of the library that it is built for.
+// driver's (native). Other words name parts to run; `reordered` has the driver run what has no order in another one, and
+// `dropped` has it forget the edges that events make, which must show. RELEASE is the major version of the library that it is built for.
 #include "kernels.hpp"
 
 #include <fstream>
@@ -219,7 +220,7 @@ int main(int count, char **arguments) {
     std::vector<std::string> words(arguments + 1, arguments + count);
     auto wants = [&](const char *word) {
         bool any = false;
-        for (auto &given : words) any |= given != "native";
+        for (auto &given : words) any |= given != "native" && given != "reordered" && given != "dropped";
         for (auto &given : words) if (given == word) return true;
         return !any && std::string(word) != "native";
     };
@@ -229,6 +230,10 @@ int main(int count, char **arguments) {
     sycl::queue queue{context, device, sycl::property::queue::in_order()};
     Kernels kernels{context, device};
     CHECK(device.has(sycl::aspect::ext_oneapi_limited_graph));
+    for (auto &word : words) {
+        if (word == "reordered" || word == "dropped") plant(device.get_platform(), REORDER, 0, 4711);
+        if (word == "dropped") plant(device.get_platform(), DROP_EDGES, UINT64_MAX, 0);
+    }
     if (wants("one")) one_queue(queue, kernels);
     if (wants("two")) two_queues(queue, kernels);
     if (!native && wants("host")) host_task(queue, kernels);

@@ -41,6 +41,22 @@ struct launch_t {
 using register_kernel_t = ze_result_t (*)(const uint8_t (*)[32], const char *, void (*)(const launch_t *), uint32_t,
                                           const size_t *);
 
+struct fault_t {
+    uint32_t size, kind, device, ordinal;
+    uint64_t value, seed;
+};
+constexpr uint32_t ANY = UINT32_MAX, REORDER = 3, DROP_EDGES = 8;
+
+inline void plant(const sycl::platform &platform, uint32_t kind, uint64_t value, uint64_t seed) {
+    void *address = nullptr;
+    auto driver = sycl::get_native<sycl::backend::ext_oneapi_level_zero>(platform);
+    auto code = zeDriverGetExtensionFunctionAddress(driver, "zeSoftFault", &address);
+    if (code != ZE_RESULT_SUCCESS) fail(__FILE__, __LINE__, "no zeSoftFault");
+    fault_t fault{sizeof fault, kind, ANY, ANY, value, seed};
+    code = reinterpret_cast<ze_result_t (*)(const fault_t *)>(address)(&fault);
+    if (code != ZE_RESULT_SUCCESS) fail(__FILE__, __LINE__, "a fault was not planted");
+}
+
 template <typename T> T argument(const launch_t *launch, int index) {
     T value;
     std::memcpy(&value, launch->args[index], sizeof value);

@@ -4,7 +4,7 @@
 
 use level_zero_sys::ddi::*;
 use level_zero_sys::*;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::c_void;
 use ze_soft::ddi;
 
@@ -86,6 +86,38 @@ fn slots_hold_the_function_of_their_name() {
         let create: unsafe extern "C" fn(usize, usize, usize) -> ze_result_t = std::mem::transmute(images[1]);
         assert_eq!(create(1, 2, 3), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
     }
+}
+
+/// The functions that docs/software-driver.md says are missing.
+fn documented() -> BTreeSet<String> {
+    let text = include_str!("../../docs/software-driver.md");
+    let table = text.split("## Functions that are missing").nth(1).unwrap();
+    let words = table.lines().filter(|line| line.starts_with("| ")).flat_map(|line| line.split('`'));
+    words.filter(|word| word.starts_with("ze") && word.len() > 4).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_missing_is_documented_and_says_its_name() {
+    let all = || ddi::exports().flat_map(|export| ddi::functions_of(export, ZE_API_VERSION_1_17));
+    let missing: BTreeSet<String> = all().filter(|function| !ddi::is_supported(function)).map(str::to_owned).collect();
+    let documented = documented();
+    let undocumented: Vec<&String> = missing.difference(&documented).collect();
+    let there: Vec<&String> = documented.difference(&missing).collect();
+    assert!(undocumented.is_empty() && there.is_empty(), "undocumented {undocumented:?}, not missing {there:?}");
+
+    // A slot that refuses tells which it is; no two share a function.
+    let (mut refusals, mut count) = (HashSet::new(), 0);
+    for export in ddi::exports() {
+        let functions: Vec<_> = ddi::functions_of(export, ZE_API_VERSION_1_17).collect();
+        let mut table = vec![std::ptr::null::<c_void>(); functions.len()];
+        assert_eq!(unsafe { ddi::fill(export, ZE_API_VERSION_1_17, table.as_mut_ptr().cast()) }, ZE_RESULT_SUCCESS);
+        let missing = functions.iter().zip(&table).filter(|(function, _)| !ddi::is_supported(function));
+        for (_, slot) in missing {
+            refusals.insert(*slot);
+            count += 1;
+        }
+    }
+    assert_eq!(refusals.len(), count);
 }
 
 #[test]
