@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # C and C++ programs that are built with oneCCL's headers and linked with oneCCL's library: their assumptions about layout
-# hold; one binary gives the same results with oneCCL's library for CPUs and with ours in its place, by LD_PRELOAD and by a
-# folder that comes first. What ours has beyond that is tried on ours alone.
+# hold; one binary gives the same results with oneCCL's library for CPUs and with ours in its place, by LD_PRELOAD, by a folder
+# that comes first, by the audit library and as oneCCL's plugin. What ours has beyond that is tried on ours alone.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ source "$repo/.beds/oneccl/env"
 scratch_folder
 
 cd "$repo"
-cargo build --release --quiet -p ccl-ffi -p ccl-witness
+cargo build --release --quiet -p ccl-ffi -p ccl-audit -p ccl-witness -p ccl-cli
 ours=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx.so
 witness=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx_witness.so
 mkdir "$SCRATCH/first"
@@ -30,6 +30,10 @@ for language in c cpp; do
     "$SCRATCH/layout-$language"
     "${compile[@]}" tests/c/client.c "${link[@]}" -o "$SCRATCH/client-$language"
 done
+
+# A program that looks where it was told at first, whatever the environment says: only the audit library changes that.
+"${c[@]}" tests/c/client.c -x none -Wl,--no-as-needed "$ONECCL_LIB/libccl.so.2" \
+    "-Wl,--disable-new-dtags,-rpath,$ONECCL_LIB" -o "$SCRATCH/client-rpath"
 
 # run NAME PROGRAM RANKS VARIABLES ARGUMENTS: all ranks; their results are NAME.RANK.
 run() {
@@ -53,8 +57,10 @@ CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error"
 run real "$SCRATCH/client-c" 2 "$on_cpus"
 run preload "$SCRATCH/client-c" 2 "LD_PRELOAD=$ours CCLX_DEVICE=soft"
 run folder "$SCRATCH/client-cpp" 2 "LD_LIBRARY_PATH=$SCRATCH/first CCLX_DEVICE=soft"
+run plugin "$SCRATCH/client-c" 2 "CCL_PLUGIN=$ours CCLX_DEVICE=soft"
+run audit "$SCRATCH/client-rpath" 2 "LD_AUDIT=${ours%/*}/libcclx_audit.so CCLX_DEVICE=soft"
 for rank in 0 1; do
-    for name in preload folder; do
+    for name in preload folder plugin audit; do
         diff "$SCRATCH/real.$rank" "$SCRATCH/$name.$rank" >&2 || die "$name: rank $rank has other results than oneCCL"
     done
 done
@@ -76,6 +82,27 @@ say "the witness cleared oneCCL's library of $compared calls"
 
 run all "$SCRATCH/client-c" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
 run all-cpp "$SCRATCH/client-cpp" 3 "LD_PRELOAD=$ours CCLX_DEVICE=soft" all
+
+# `ccl run` tells which library was mapped and called by each route, with oneCCL's own library installed.
+told() { # ROUTE OTHERS BY PROGRAM RANKS: whether oneCCL's own is mapped too, and how ours was reached
+    local route=$1 others=$2 by=$3 rank
+    for rank in 0 1; do
+        CCLX_DEVICE=soft CCLX_LIBRARY=$ours timeout 180 "${ours%/*}/ccl" run --route "$route" --json "$SCRATCH/told.$rank" -- \
+            "$4" "$rank" 2 "$SCRATCH/$route.run-id" "$SCRATCH/$route.run.$rank" 2>"$SCRATCH/told.$rank.err" &
+    done
+    wait
+    for rank in 0 1; do
+        diff "$SCRATCH/real.$rank" "$SCRATCH/$route.run.$rank" >&2 || die "ccl run --route $route: other results than oneCCL"
+        jq -e --arg by "$by" --argjson others "$others" '
+            .status == 0 and ([.processes[] | select(.ours)] | length == 1 and .[0].others == $others
+            and .[0].called.route == $by and (.[0].communicators | length > 0))' "$SCRATCH/told.$rank" >/dev/null ||
+            { cat "$SCRATCH/told.$rank" "$SCRATCH/told.$rank.err" >&2; die "ccl run --route $route tells otherwise"; }
+    done
+}
+told preload false LD_PRELOAD "$SCRATCH/client-c"
+told audit false LD_AUDIT "$SCRATCH/client-rpath"
+told plugin true "oneCCL's plugin interface" "$SCRATCH/client-c"
+say "ccl run tells what was mapped, by LD_PRELOAD, LD_AUDIT and as a plugin"
 
 names() { nm -D --defined-only "$1" | awk '$3 ~ /^oneccl/ { print $3 }' | sort; }
 missing=$(comm -23 <(names "$ONECCL_LIB/libccl.so.2") <(names "$ours"))

@@ -7,6 +7,7 @@ mod child;
 mod gpus;
 mod group;
 mod ipc;
+mod oneccl;
 mod probe;
 mod report;
 mod settings;
@@ -115,6 +116,7 @@ fn examine(configuration: settings::Configuration, limit: Duration) -> Report {
         groups,
         ipc: ipc(limit),
         gpus: gpus::look(&gpus::Places::default()),
+        oneccl: oneccl::look(attempt("oneccl", limit)),
         system: system::look(),
         configuration,
     };

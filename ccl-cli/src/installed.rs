@@ -28,6 +28,8 @@ pub(crate) struct Torch {
     pub(crate) xpu: bool,
     /// What it takes of oneCCL, in words.
     pub(crate) api: String,
+    /// That is the C++ API alone.
+    pub(crate) out_of_reach: bool,
 }
 
 /// Names by which programs ask.
@@ -86,7 +88,7 @@ fn is_version_1(path: &Path) -> bool {
 }
 
 /// It exports what only this library does.
-fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_ours(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else { return false };
     let name = b"\0cclxCommLookup\0";
     bytes.windows(name.len()).any(|window| window == name)
@@ -100,17 +102,24 @@ pub(crate) fn torches(python: &[PathBuf]) -> Vec<Torch> {
         let line = text.lines().find(|line| line.starts_with("__version__"))?;
         let version = line.split(['\'', '"']).nth(1)?.to_owned();
         let xpu = folder.join("lib/libtorch_xpu.so").exists();
-        let api = api_of(&version, xpu);
-        Some(Torch { folder, version, xpu, api })
+        let (api, out_of_reach) = (api_of(&version, xpu), xpu && is_out_of_reach(&version));
+        Some(Torch { folder, version, xpu, api, out_of_reach })
     });
     found.collect()
 }
 
+fn numbers(version: &str) -> (u32, u32) {
+    let mut parts = version.split(['.', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+fn is_out_of_reach(version: &str) -> bool {
+    matches!(numbers(version), (2, 8..=10))
+}
+
 /// What a torch of this version takes of oneCCL.
 fn api_of(version: &str, xpu: bool) -> String {
-    let mut parts = version.split(['.', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    let text = match (major, minor) {
+    let text = match numbers(version) {
         _ if !xpu => "not built for Intel GPUs: it does not use oneCCL",
         (2, 8..=10) => "oneCCL's C++ API only, which this library can't stand in for: torch 2.11 or later is needed",
         (2, 11..=13) => "oneCCL's C API if USE_CCL_V2=1 (`ccl run` sets it), else the C++ API",
@@ -175,7 +184,7 @@ fn output(command: &mut Command) -> Option<String> {
     status.success().then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
-fn list(name: &str, separators: &[char]) -> Vec<PathBuf> {
+pub(crate) fn list(name: &str, separators: &[char]) -> Vec<PathBuf> {
     let text = std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
     text.split(separators).filter(|part| !part.is_empty()).map(PathBuf::from).collect()
 }
@@ -198,5 +207,6 @@ mod tests {
             assert!(api_of(version, true).contains(part), "{version}: {}", api_of(version, true));
         }
         assert!(api_of("2.14.0+cpu", false).contains("not built"));
+        assert!(is_out_of_reach("2.9.0+xpu") && !is_out_of_reach("2.11.0+xpu"));
     }
 }

@@ -72,6 +72,7 @@ fn the_report_for_people() {
         "Pattern test",
         "Descriptors between processes",
         "GPUs that the kernel shows",
+        "oneCCL, in whose place",
         "System",
         "Configuration",
         "CCLX_DEVICE=soft in force",
@@ -336,6 +337,164 @@ fn a_container_that_refuses_calls() {
     assert_eq!(code, Some(3), "{report}");
     let found = problems(&report, "ipc");
     assert!(found.len() == 1 && found[0].0.contains("memfd") && found[0].1.contains("seccomp"), "{found:?}");
+}
+
+/// The same in a mount namespace of its own: 64 MiB of /dev/shm, no /dev/dri, and Yama's strictest scope.
+fn confine(command: &mut Command) {
+    let mount = |on: &std::ffi::CStr, options: &std::ffi::CStr| {
+        let (tmpfs, none) = (c"tmpfs".as_ptr(), c"none".as_ptr());
+        // SAFETY: terminated texts; the namespace is this process's own.
+        if unsafe { libc::mount(none, on.as_ptr(), tmpfs, 0, options.as_ptr().cast()) } == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    let dri = Path::new("/dev/dri").exists();
+    // What else is read there.
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    let write = |path: &std::ffi::CStr, text: &[u8]| {
+        // SAFETY: plain calls with a terminated text, bytes that are there, and a descriptor that is checked.
+        unsafe {
+            let file = libc::open(path.as_ptr(), libc::O_CREAT | libc::O_WRONLY, 0o644);
+            file >= 0
+                && libc::write(file, text.as_ptr().cast(), text.len()) == text.len() as isize
+                && libc::close(file) == 0
+        }
+    };
+    let isolate = move || {
+        // SAFETY: plain calls with terminated texts.
+        let apart = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(
+                    c"none".as_ptr(),
+                    c"/".as_ptr(),
+                    std::ptr::null(),
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    std::ptr::null(),
+                ) == 0
+        };
+        if !apart {
+            return Err(std::io::Error::last_os_error());
+        }
+        mount(c"/dev/shm", c"size=64m")?;
+        if dri {
+            mount(c"/dev/dri", c"size=4k")?;
+        }
+        mount(c"/proc/sys/kernel", c"size=64k")?;
+        // SAFETY: terminated texts.
+        let folders = unsafe {
+            libc::mkdir(c"/proc/sys/kernel/yama".as_ptr(), 0o755) == 0
+                && libc::mkdir(c"/proc/sys/kernel/random".as_ptr(), 0o755) == 0
+        };
+        let written = folders
+            && write(c"/proc/sys/kernel/yama/ptrace_scope", b"3\n")
+            && write(c"/proc/sys/kernel/random/boot_id", &boot);
+        if written { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes system calls only, which is allowed between fork and exec.
+    unsafe { command.pre_exec(isolate) };
+}
+
+#[test]
+fn a_narrow_container() {
+    let narrow = |arguments: &str| {
+        let mut command = ccl(arguments, &[]);
+        confine(&mut command);
+        // What a scope of 3 refuses, whoever asks; here the filter does.
+        for call in [libc::SYS_ptrace, libc::SYS_pidfd_getfd, libc::SYS_process_vm_readv, libc::SYS_kcmp] {
+            refuse(&mut command, call);
+        }
+        command
+    };
+    let output = match narrow("doctor --json").output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            // Only root may have mounts of its own.
+            assert_ne!(nix::unistd::geteuid().as_raw(), 0, "{error}");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let (code, report) = parse(&output);
+    assert_eq!((code, &report["verdict"]["works"]), (Some(0), &true.into()), "{report}");
+    assert_eq!(report["system"]["dev_shm"]["bytes"], 64 << 20, "{report}");
+    assert_eq!((&report["system"]["ptrace_scope"], &report["system"]["seccomp"]), (&3.into(), &2.into()), "{report}");
+    assert!(report["system"]["seccomp_filters"].as_u64().unwrap_or(4) >= 4, "{report}");
+    let works: Vec<_> = report["ipc"]["ways"].as_array().unwrap().iter().map(|way| way["works"] == true).collect();
+    assert_eq!(works, [true, true, true, false], "{report}");
+    assert!(report["gpus"].as_array().unwrap().iter().all(|gpu| gpu["node_exists"] == false), "{report}");
+    for about in ["ipc", "system", "groups"] {
+        assert!(problems(&report, about).is_empty(), "{report}");
+    }
+    // Messages longer than all of /dev/shm pass through memory that is none of its.
+    let done = narrow("perf all_reduce --ranks 2 -b 80M -e 80M -n 1 -w 0 --device soft").output().unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && out.contains("# Out of bounds values : 0 OK"), "{out}");
+}
+
+#[test]
+fn what_a_process_gets_for_oneccl() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // No python of this machine, and no library but these.
+    std::fs::create_dir(at("bin")).unwrap();
+    for (place, version) in [("old", "2.9.1+xpu"), ("new", "2.12.0+xpu")] {
+        std::fs::create_dir_all(at(place).join("torch/lib")).unwrap();
+        std::fs::write(at(place).join("torch/version.py"), format!("__version__ = '{version}'\ndebug = False\n"))
+            .unwrap();
+        std::fs::write(at(place).join("torch/lib/libtorch_xpu.so"), "").unwrap();
+    }
+    let source = at("real.c");
+    std::fs::write(&source, "int onecclGetVersion(int *version) { *version = 99; return 0; }").unwrap();
+    let real = at("old/torch/lib/libccl.so.2");
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-Wl,-soname,libccl.so.2", "-o"]).arg(&real).arg(&source).status();
+    assert!(built.unwrap().success());
+    let python = at("bin/python3");
+    std::fs::write(&python, format!("#!/bin/sh\necho; echo {}; echo {}\n", at("old").display(), at("new").display()))
+        .unwrap();
+    std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+    let library_path = real.parent().unwrap().display().to_string();
+    let set = [("CCLX_DEVICE", "soft"), ("PATH", &*path), ("LD_LIBRARY_PATH", &*library_path)];
+    let (code, report) = json(&set);
+    assert_eq!(code, Some(0), "{report}");
+    let section = &report["oneccl"];
+    let apis: Vec<_> =
+        section["torches"].as_array().unwrap().iter().map(|torch| torch["out_of_reach"] == true).collect();
+    assert_eq!(apis, [true, false], "{section}");
+    assert!(section["torches"][1]["api"].as_str().unwrap().contains("USE_CCL_V2=1"), "{section}");
+    assert_eq!(
+        (&section["libraries"][0]["path"], &section["libraries"][0]["ours"]),
+        (&real.to_str().unwrap().into(), &false.into())
+    );
+    let bound = &section["bound"]["result"];
+    assert_eq!((&bound["path"], &bound["ours"]), (&real.to_str().unwrap().into(), &false.into()), "{section}");
+    assert!(bound["because"].as_str().unwrap().contains("is in LD_LIBRARY_PATH"), "{section}");
+    let found = problems(&report, "oneccl");
+    assert!(found.len() == 1 && found[0].0.contains("2.9.1+xpu") && found[0].1.contains("2.11"), "{found:?}");
+
+    let own = std::env::current_exe().unwrap();
+    let deps = own.parent().unwrap();
+    for (variable, file, because) in [
+        ("LD_PRELOAD", "libcclx.so", "in LD_PRELOAD"),
+        ("LD_AUDIT", "libcclx_audit.so", "LD_AUDIT has libcclx_audit.so"),
+    ] {
+        let file = deps.join(file).display().to_string();
+        let mut all = set.to_vec();
+        all.push((variable, &file));
+        let (_, report) = json(&all);
+        let bound = &report["oneccl"]["bound"]["result"];
+        assert_eq!(
+            (&bound["ours"], bound["because"].as_str().unwrap().contains(because)),
+            (&true.into(), true),
+            "{report}"
+        );
+    }
+    let (_, report) = json(&[("CCLX_DEVICE", "soft"), ("PATH", &path)]);
+    let page = text("doctor", &set).1;
+    assert!(page.contains("NOT this library; `ccl run` would put it there"), "{page}");
+    assert!(report["oneccl"]["bound"]["error"].is_null(), "{report}");
 }
 
 #[test]

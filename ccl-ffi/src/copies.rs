@@ -8,8 +8,8 @@ use crate::handle::{OnecclComm, own_path};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name of a copy's page.
 const NAME: &CStr = c"cclx-copy-1";
@@ -88,7 +88,7 @@ fn map(copy: usize, lookup: Lookup) -> std::io::Result<()> {
     // SAFETY: mapped with room for it, and seen by nobody who doesn't look for the mark, which comes last.
     unsafe {
         place.write(page);
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        std::sync::atomic::fence(Ordering::Release);
         (&raw mut (*place).magic).write_volatile(MAGIC);
     }
     Ok(())
@@ -105,7 +105,7 @@ pub(crate) fn others(copy: usize) -> Vec<Other> {
         let page = unsafe { &*(mapping.start as *const Page) };
         // SAFETY: inside that page; volatile, as another thread may be about to write it.
         let magic = unsafe { (&raw const page.magic).read_volatile() };
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        std::sync::atomic::fence(Ordering::Acquire);
         if magic == MAGIC && page.copy != copy {
             // SAFETY: the page's maker ends the text with a zero.
             let path = unsafe { CStr::from_ptr(page.path.as_ptr()) }.to_string_lossy().into_owned();
@@ -154,8 +154,8 @@ pub(crate) fn advice(own: &str) -> String {
 }
 
 /// The one message about a second library; none if there is none that is meant to be there.
-pub(crate) fn warning(copy: usize, expected: impl Fn(&Other) -> bool) -> Option<String> {
-    let others: Vec<_> = others(copy).into_iter().filter(|other| !expected(other)).collect();
+pub(crate) fn warning(copy: usize) -> Option<String> {
+    let others: Vec<_> = others(copy).into_iter().filter(|other| !is_meant(other)).collect();
     let first = others.first()?;
     let kind = if first.lookup.is_some() {
         "another copy of it, which was called"
@@ -171,11 +171,12 @@ pub(crate) fn warning(copy: usize, expected: impl Fn(&Other) -> bool) -> Option<
     ))
 }
 
-/// The real library that calls are passed on to on purpose, if there is one.
-pub(crate) fn meant_beneath(other: &Other) -> bool {
-    let named = std::env::var_os("CCLX_WITNESS").map(PathBuf::from);
-    let canonical = |path: &Path| path.canonicalize().ok();
-    other.lookup.is_none() && named.is_some_and(|named| canonical(&named) == canonical(Path::new(&other.path)))
+/// This library was reached through oneCCL's own, as its plugin.
+pub(crate) static AS_PLUGIN: AtomicBool = AtomicBool::new(false);
+
+/// oneCCL's own library, where it is to be there: above this one.
+pub(crate) fn is_meant(other: &Other) -> bool {
+    other.lookup.is_none() && AS_PLUGIN.load(Ordering::Relaxed)
 }
 
 /// A line of `/proc/self/maps`.

@@ -191,7 +191,7 @@ impl State {
 /// `comm` is null or came from this library, or points to a word of readable memory.
 pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm> {
     if comm.is_null() {
-        let other = copies::others(copy()).into_iter().find(|other| !copies::meant_beneath(other));
+        let other = copies::others(copy()).into_iter().find(|other| !copies::is_meant(other));
         let split = other.map(|other| split(&other.path)).unwrap_or_default();
         return Err(Error::InvalidArgument(format!(
             "the communicator is null: it was never made, or its making failed (the log says why){split}"

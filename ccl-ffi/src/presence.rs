@@ -13,9 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// This library was reached through oneCCL's own, as its plugin.
-pub(crate) static AS_PLUGIN: AtomicBool = AtomicBool::new(false);
-
 /// Where `ccl run` wants to be told. Read here and not with the configuration, which may be refused: that a process was called
 /// is told all the same.
 fn folder() -> Option<PathBuf> {
@@ -64,12 +61,10 @@ fn first_call() {
 /// Says once that the process has a second library for the same calls.
 pub(crate) fn warn_of_others() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let plugin = AS_PLUGIN.load(Ordering::Relaxed);
     if SAID.load(Ordering::Relaxed) {
         return;
     }
-    let meant = |other: &copies::Other| copies::meant_beneath(other) || plugin && !other.is_copy();
-    let Some(text) = copies::warning(copy(), meant) else { return };
+    let Some(text) = copies::warning(copy()) else { return };
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -123,7 +118,7 @@ fn digest() -> &'static str {
 
 /// How this library got into the process, as far as its surroundings tell.
 fn route() -> &'static str {
-    if AS_PLUGIN.load(Ordering::Relaxed) {
+    if copies::AS_PLUGIN.load(Ordering::Relaxed) {
         return "oneCCL's plugin interface";
     }
     let own = PathBuf::from(own_path()).canonicalize().ok();

@@ -4,9 +4,11 @@
 use crate::abi::{Code, NOT_IMPLEMENTED, OnecclUniqueId, SYSTEM_ERROR};
 use crate::report;
 use ccl_core::config::Config;
+use ccl_core::presence;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -134,16 +136,23 @@ fn real() -> &'static Result<Real, String> {
     REAL.get_or_init(|| {
         let config = config().as_ref().map_err(Clone::clone)?;
         let path = config.witness.as_deref().ok_or("CCLX_WITNESS does not name the library underneath")?;
-        open(path)
+        let found = open(path)?;
+        if let Some(folder) = &config.report {
+            presence::say(folder, introduction(&found));
+        }
+        Ok(found)
     })
 }
 
 fn open(path: &Path) -> Result<Real, String> {
     let path = path.canonicalize().map_err(|error| format!("CCLX_WITNESS={}: {error}", path.display()))?;
+    // Two slashes tell the audit library of `ccl run` that this file is meant, and not what stands in its place.
+    let mut meant = OsString::from("/");
+    meant.push(&path);
     // Its plugins want it by a name that is ours here, and look for what else it has (parts of its compiler's runtime) among
     // the global symbols. There it is the last, so that nobody else calls it past us.
     // SAFETY: a library whose initialisation the user asked for.
-    let library = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_GLOBAL | libc::RTLD_DEEPBIND) }
+    let library = unsafe { Library::open(Some(&meant), RTLD_LAZY | RTLD_GLOBAL | libc::RTLD_DEEPBIND) }
         .map_err(|error| format!("CCLX_WITNESS={}: {error}", path.display()))?;
     let found = Real::find(&library, path);
     // It stays loaded.
@@ -156,6 +165,28 @@ fn open(path: &Path) -> Result<Real, String> {
         Some(_) => Ok(found),
         None => Err(format!("CCLX_WITNESS={} has no onecclGetVersion", found.path.display())),
     }
+}
+
+/// What `ccl run` is told.
+fn introduction(real: &Real) -> presence::Event {
+    presence::Event::Called {
+        library: own_path(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        sha256: String::new(),
+        route: format!("a witness of {}", real.path.display()),
+    }
+}
+
+fn own_path() -> PathBuf {
+    // SAFETY: all zeros is a value of this plain C structure.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let address: *const c_void = crate::onecclGetVersion as unsafe extern "C" fn(*mut c_int) -> Code as *const c_void;
+    // SAFETY: an address of this library, and a place for what is known of it.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return PathBuf::new();
+    }
+    // SAFETY: the linker gave a terminated string that lives as long as the library is loaded.
+    PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()))
 }
 
 /// The library underneath, for people.

@@ -105,8 +105,8 @@ fn what_is_exported_and_needed() {
     assert_eq!(exported, known, "ccl-ffi/exports.txt lists what the library exports");
     assert_eq!(
         known.iter().filter(|name| name.starts_with("oneccl")).count(),
-        45,
-        "oneCCL's 44, and CommGetAsyncError"
+        46,
+        "oneCCL's 44, CommGetAsyncError, and the entry of its plugins"
     );
     let headers = output(Command::new("readelf").args(["-d", "-W"]).arg(library()));
     assert!(headers.contains("soname: [libccl.so.2]"), "{headers}");

@@ -23,6 +23,7 @@ pub(super) struct Report {
     pub(super) groups: Vec<Group>,
     pub(super) ipc: Ipc,
     pub(super) gpus: Vec<super::gpus::Gpu>,
+    pub(super) oneccl: OneCcl,
     pub(super) system: super::system::System,
     pub(super) configuration: super::settings::Configuration,
 }
@@ -118,6 +119,15 @@ pub(super) struct Ipc {
     pub(super) ways: Vec<Way>,
     /// Why there are not all ways.
     pub(super) error: Option<String>,
+}
+
+/// oneCCL and torch, and which library a process would get.
+#[derive(Debug, Serialize)]
+pub(super) struct OneCcl {
+    pub(super) libraries: Vec<crate::installed::Library>,
+    pub(super) torches: Vec<crate::installed::Torch>,
+    /// What a process that is started here gets for `libccl.so.2`.
+    pub(super) bound: Attempt<super::oneccl::Bound>,
 }
 
 impl Ipc {

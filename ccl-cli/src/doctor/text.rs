@@ -14,16 +14,16 @@ const MOST_COLUMNS: usize = 16;
 const WIDTH: usize = 100;
 
 /// Text in sections. Writing into it can't fail.
-struct Page {
+pub(super) struct Page {
     text: String,
 }
 
 impl Page {
-    fn section(&mut self, title: &str) {
+    pub(super) fn section(&mut self, title: &str) {
         let _ = writeln!(self.text, "\n{title}");
     }
 
-    fn line(&mut self, name: &str, value: impl AsRef<str>) {
+    pub(super) fn line(&mut self, name: &str, value: impl AsRef<str>) {
         let _ = writeln!(self.text, "  {name:<14} {}", value.as_ref());
     }
 
@@ -63,6 +63,7 @@ pub(super) fn report(report: &Report) -> String {
     patterns(&mut page, &report.patterns);
     ipc(&mut page, report);
     gpus(&mut page, &report.gpus);
+    super::oneccl::write(&mut page, &report.oneccl);
     system(&mut page, &report.system);
     configuration(&mut page, &report.configuration);
     trials(&mut page, report);

@@ -94,6 +94,9 @@ pub(super) fn problems(report: &Report, linked: Option<&str>) -> Vec<Problem> {
             }
         }
     }
+    for problem in super::oneccl::problems(&report.oneccl) {
+        add(problem.about, problem.text, &problem.fix);
+    }
     if let Some(path) = &report.configuration.accepted().log_file
         && let Err(errno) = writable(path)
     {

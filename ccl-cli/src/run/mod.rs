@@ -11,6 +11,7 @@ use crate::installed;
 use child::Ended;
 use place::Place;
 use report::Report;
+pub(crate) use route::found_here;
 use route::{Choice, Route};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode, String> {
-    let place = Place::find()?;
+    let place = if args.witness { Place::find_witness()? } else { Place::find()? };
     let scratch = tempfile::Builder::new().prefix("ccl-run-").tempdir();
     let scratch = scratch.map_err(|error| format!("a folder for the report: {error}"))?;
     let mut route = Route::choose(args.route, &place, scratch.path())?;

@@ -11,6 +11,7 @@ pub(crate) struct Place {
 }
 
 const LIBRARY: &str = "libcclx.so";
+const WITNESS: &str = "libcclx_witness.so";
 const AUDIT: &str = "libcclx_audit.so";
 
 impl Place {
@@ -19,6 +20,19 @@ impl Place {
         let program = std::env::current_exe().and_then(|path| path.canonicalize());
         let folder = program.ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
         Self::from(std::env::var_os("CCLX_LIBRARY").map(PathBuf::from), &folder)
+    }
+
+    /// The same with the witness, which passes calls on, in the library's stead.
+    pub(crate) fn find_witness() -> Result<Place, String> {
+        let place = Self::find()?;
+        let witness = place.library.with_file_name(WITNESS);
+        if !witness.is_file() {
+            return Err(format!(
+                "there is no {WITNESS} beside {}: build it with `cargo build --release -p ccl-witness`",
+                place.library.display()
+            ));
+        }
+        Ok(Place { library: witness, ..place })
     }
 
     fn from(named: Option<PathBuf>, folder: &Path) -> Result<Place, String> {

@@ -39,7 +39,6 @@ pub(crate) struct Route {
     variables: Vec<(OsString, OsString)>,
     /// Why it isn't the first choice.
     because: Option<String>,
-    pub(crate) witness: bool,
 }
 
 impl Route {
@@ -62,7 +61,7 @@ impl Route {
     }
 
     fn of(choice: Choice, place: &Place, scratch: &Path) -> Result<Route, String> {
-        let mut route = Route { choice, variables: Vec::new(), because: None, witness: false };
+        let mut route = Route { choice, variables: Vec::new(), because: None };
         route.set("CCLX_LIBRARY", &place.library);
         match choice {
             Choice::Auto | Choice::Audit => {
@@ -129,18 +128,12 @@ impl Route {
         Err(format!("route {} does not take here: {found}", self.choice.name()))
     }
 
-    /// Has oneCCL's own library make the calls, beneath ours.
+    /// Names the library that makes the calls, beneath the witness.
     pub(crate) fn witness(&mut self) -> Result<(), String> {
         const VARIABLE: &str = "CCLX_WITNESS";
-        if !ccl_core::config::VARIABLES.iter().any(|variable| variable.name == VARIABLE) {
-            return Err("--witness: this build has no witness".into());
-        }
         if self.choice == Choice::Plugin {
-            return Err(
-                "--witness needs a route that puts this library in oneCCL's place; the plugin is beneath it".into()
-            );
+            return Err("--witness needs a route that puts it in oneCCL's place; the plugin is beneath it".into());
         }
-        self.witness = true;
         if std::env::var_os(VARIABLE).is_none() {
             let real = crate::installed::real_library().ok_or_else(|| {
                 format!("--witness: no library of oneCCL's was found; name its libccl.so.2 with {VARIABLE}")
@@ -181,8 +174,7 @@ impl Route {
             Choice::Plugin => format!("oneCCL's own library passes its calls on to {library}"),
         };
         let because = self.because.as_ref().map(|reason| format!(" (since {reason})")).unwrap_or_default();
-        let witness = if self.witness { "; as a witness of the library beneath it" } else { "" };
-        format!("route {}: {what}{witness}{because}", self.choice.name())
+        format!("route {}: {what}{because}", self.choice.name())
     }
 }
 
