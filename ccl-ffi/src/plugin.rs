@@ -99,13 +99,18 @@ fn version_of(library: &str) -> Option<c_int> {
     }
     // SAFETY: a loaded library and a terminated name.
     let address = unsafe { libc::dlsym(library, c"onecclGetVersion".as_ptr()) };
-    if address.is_null() || address as usize == crate::info::onecclGetVersion as *const c_void as usize {
+    if address.is_null() {
         return None;
     }
     // SAFETY: oneCCL's function of that name has this type in all versions.
-    let get: extern "C" fn(*mut c_int) -> Code = unsafe { std::mem::transmute(address) };
+    let get: unsafe extern "C" fn(*mut c_int) -> Code = unsafe { std::mem::transmute(address) };
+    // Where ours were meant by that path it would say nothing of the library above.
+    if std::ptr::fn_addr_eq(get, crate::info::onecclGetVersion as unsafe extern "C" fn(*mut c_int) -> Code) {
+        return None;
+    }
     let mut version = 0;
-    (get(&raw mut version) == SUCCESS).then_some(version)
+    // SAFETY: a place for a number.
+    (unsafe { get(&raw mut version) } == SUCCESS).then_some(version)
 }
 
 unsafe extern "C" fn make_id(id: *mut OnecclUniqueId) -> Code {
