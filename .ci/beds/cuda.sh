@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # The kernels and the protocol on an NVIDIA GPU.
 #   cuda.sh --bundle DIR [PTXAS]   builds all that is needed there into DIR: programs, tests, kernels and their mutants
-#   cuda.sh [DIR]                  there: runs it all (DIR is this script's folder otherwise) and leaves timings as JSON
-#                                  lines in $OUT, or below DIR
+#   cuda.sh [DIR]                  there, on one GPU: runs it all (DIR is this script's folder otherwise) and leaves timings
+#                                  as JSON lines in $OUT, or below DIR
+#   cuda.sh --gpus [DIR]           there, on several: the same calls with one rank a GPU over its links, then timings beside
+#                                  NCCL and PyTorch's symmetric memory (benches/peers/cuda.py), which wants PyTorch
 # There it takes a driver, its multi-process service and nothing else. All tests are tests of this repository; what they
 # rest on and prove is in docs/testing.md.
 set -euo pipefail
@@ -38,6 +40,8 @@ bundle() { # DIR [PTXAS]
     PTXAS=${2:-} .ci/kernels/ptx.sh --mutants "$folder/mutants"
     mv "$folder"/mutants/*.{ptx,cubin} "$folder/modules" 2>/dev/null || true
     cp "${BASH_SOURCE[0]}" "$folder/cuda.sh"
+    cp benches/peers/cuda.py "$folder/peers.py"
+    cp benches/peers/cuda_table.py "$folder/table.py"
     du -sh "$folder" >&2
 }
 
@@ -70,15 +74,52 @@ perf() { # NAME RANKS ARGUMENTS...
     attempt "perf-$name-$ranks" ccl perf all_reduce --ranks "$ranks" -n 3 "$@"
 }
 
-run_all() { # DIR
-    local folder=$1 test n algo
+prepare() { # DIR
+    local folder=$1
     SCRATCH=$(mktemp -d)
     OUT=${OUT:-$folder/out}
     mkdir -p "$OUT"
     export PATH=$folder/bin:$PATH BED_MUTANTS=$folder/mutants RUST_BACKTRACE=0
     export ZE_SOFT_ENGINE=cuda ZE_SOFT_CUDA_MODULES=$folder/modules CCLX_DEVICE=soft CCLX_TIMEOUT_MS=${CCLX_TIMEOUT_MS:-20000}
-    service
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+}
+
+verdict() {
+    echo "$PASSED passed, ${#FAILED[@]} failed: ${FAILED[*]}"
+    ((${#FAILED[@]} == 0))
+}
+
+# One rank a GPU, so that neither the service nor shared places are needed.
+run_gpus() { # DIR
+    local folder=$1 n granule algo
+    prepare "$folder"
+    n=$(nvidia-smi --list-gpus | wc -l)
+    export ZE_SOFT_DEVICES=$n
+    nvidia-smi topo -m | head -n "$((n + 1))"
+    # The order of stores over the link, first: lines of each width and bulk, by communicators of their own, whose start
+    # tries them, then by replays whose results are checked.
+    for granule in 8 16 64; do
+        CCLX_GRANULE=$granule perf "litmus-$granule" "$n" -b 24 -e 100K -f 17 -d bfloat16 --graph 1000
+    done
+    for algo in ring mesh oneshot; do
+        perf "$algo" "$n" -b 24 -e 3M -f 17 -d bfloat16,float64 --algo "$algo" --graph 10
+    done
+    perf direct "$n" -b 24 -e 3M -f 17 -d bfloat16,float64 --algo direct -R 1
+    perf types "$n" -b 1000 -e 1000 -d all -o all
+    perf rank-order "$n" -b 24 -e 100K -f 17 -d bfloat16,float32 --order rank
+    attempt mhc ccl perf mhc --ranks "$n" --rows 1,8,64 --design unfused --graph 20 -n 5 --json "$OUT/mhc.json"
+    cp "$SCRATCH/mhc.log" "$OUT"
+    LIMIT=400 attempt peers python3 "$folder/peers.py" --ranks "$n" --ours "$folder/bin/back_to_back" \
+        --json "$OUT/peers.json"
+    cp "$SCRATCH/peers.log" "$OUT"
+    python3 "$folder/table.py" "$OUT/peers.json" "$OUT/two_gpus.svg" | tee "$OUT/tables.md"
+    verdict
+}
+
+run_all() { # DIR
+    local folder=$1 test n algo
+    prepare "$folder"
+    service
     # Every type and reduction, both orders, several sizes with tails; every result of every rank compared by bits.
     for n in 1 2 4 8; do
         perf types "$n" -b 1000 -e 1000 -d all -o all
@@ -97,8 +138,7 @@ run_all() { # DIR
     done
     attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10
     timings >"$OUT/timings.jsonl" 2>"$OUT/timings.log" || FAILED+=(timings)
-    echo "$PASSED passed, ${#FAILED[@]} failed: ${FAILED[*]}"
-    ((${#FAILED[@]} == 0))
+    verdict
 }
 
 timings() {
@@ -118,6 +158,9 @@ timings() {
 case ${1:-} in
 --bundle)
     bundle "${@:2}"
+    ;;
+--gpus)
+    run_gpus "$(cd "${2:-$(dirname "${BASH_SOURCE[0]}")}" && pwd)"
     ;;
 *)
     run_all "$(cd "${1:-$(dirname "${BASH_SOURCE[0]}")}" && pwd)"

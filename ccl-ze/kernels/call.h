@@ -77,8 +77,12 @@ INLINE void tell_shape(const struct args *a, ulong number)
 INLINE void enter(const struct args *a, local struct entry *e, uint wire)
 {
     global struct comm_state *state = a->state;
+#ifdef __NVPTX__
+    e->overlapped = take_busy(&state->busy[wire]);
+#else
     e->overlapped = atomic_xchg(&state->busy[wire], 1u);
     fence_device_acquire();
+#endif
     e->failed = read_shared(&state->poisoned);
     e->call = state->calls + 1;
     e->last = 0;
@@ -267,14 +271,20 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
 INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
     global struct comm_state *state = a->state;
-    fence_device_release();
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    group_has_stored();
     if (get_local_id(0) == 0) {
         // More than all have left only where collectives overlapped; the communicator is poisoned then.
+#ifdef __NVPTX__
+        uint failed;
+        e->last = count_out(state, &failed) + 1 >= wires;
+        if (e->last != 0)
+            e->failed = failed;
+#else
         e->last = atomic_inc(&state->left) + 1 >= wires;
         fence_device_acquire();
         if (e->last != 0)
             e->failed = read_shared(&state->poisoned);
+#endif
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (e->last == 0)
@@ -288,15 +298,12 @@ INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint 
         state->calls = e->call;
         atomic_xchg(&state->left, 0u);
     }
-    fence_device_release();
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    counters_before_busy();
     for (uint wire = get_local_id(0); wire < wires; wire += get_local_size(0))
         atomic_xchg(&state->busy[wire], 0u);
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0) {
-        fence_before_telling_others();
+    busy_before_done();
+    if (get_local_id(0) == 0)
         store_wide_word(&a->host->done, e->call);
-    }
 }
 
 #endif

@@ -93,11 +93,32 @@ INLINE void fence_device_acquire(void)
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
 }
 
-#endif
-
 INLINE uint read_shared(volatile global uint *word)
 {
     return atomic_or(word, 0u);
 }
+
+// All work-items come here: what the group has stored comes before what its first work-item does next.
+INLINE void group_has_stored(void)
+{
+    fence_device_release();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+}
+
+// All work-items of the last group come to these.
+INLINE void counters_before_busy(void)
+{
+    fence_device_release();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+}
+
+INLINE void busy_before_done(void)
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0)
+        fence_before_telling_others();
+}
+
+#endif
 
 #endif

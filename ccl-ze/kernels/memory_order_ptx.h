@@ -81,6 +81,49 @@ INLINE void fence_device_acquire(void)
     __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
+INLINE uint read_shared(volatile global uint *word)
+{
+    uint value;
+    __asm__ volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+// What a call does with those words. A fence takes as long here as a trip to memory and back, so there are no more than
+// a call that begins behind the end of the one before needs: the end of a kernel orders all. That the words are busy
+// tells of two calls at once, which would not become harmless by an order.
+INLINE uint take_busy(volatile global uint *word)
+{
+    uint busy;
+    __asm__ volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], 1;" : "=r"(busy) : "l"(word) : "memory");
+    return busy;
+}
+
+// The barrier orders the group's stores before the first work-item's fence, and that has them all before what it does.
+INLINE void group_has_stored(void)
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0)
+        __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+// Both words in one trip: `poisoned` lies behind `left`.
+INLINE uint count_out(global struct comm_state *state, uint *poisoned)
+{
+    ulong before;
+    __asm__ volatile("atom.acquire.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(&state->left) : "memory");
+    *poisoned = (uint)(before >> 32);
+    return (uint)before;
+}
+
+INLINE void counters_before_busy(void)
+{
+}
+
+// The host learns from `done` that a call is over, but what it has done only from its event.
+INLINE void busy_before_done(void)
+{
+}
+
 // A sub-group is a warp, all of whose work-items come here: groups are whole warps.
 INLINE int warp_all(int predicate)
 {
@@ -98,10 +141,17 @@ INLINE int warp_any(int predicate)
     return !warp_all(!predicate);
 }
 
+INLINE void warp_meet(void)
+{
+    __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+}
+
 #define get_max_sub_group_size() 32u
 #define get_sub_group_id() ((uint)get_local_id(0) / 32u)
 #define get_sub_group_local_id() ((uint)get_local_id(0) % 32u)
+#define get_num_sub_groups() ((uint)get_local_size(0) / 32u)
 #define sub_group_all warp_all
 #define sub_group_any warp_any
+#define sub_group_barrier(fences) warp_meet()
 
 #endif

@@ -6,10 +6,15 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
-// The argument `shape`: variant (which is told by what is null), number of ranks, whether the sums of a row are added by the last work-group.
+// The argument `shape`: variant (which is told by what is null), number of ranks, whether the sums of a row are added by
+// the last work-group, and into how many parts the mixes are cut.
 #define RANKS_OF(shape) ((shape) >> 8 & 0xFFu)
 #define IS_SPLIT(shape) (((shape) >> 16 & 1u) != 0)
 
+#define PARTS_OF(shape) ((shape) >> 17 & 0x7Fu)
+
+// Work-items of a group.
+#define MHC_ITEMS 256u
 #define MOST_RANKS 16u
 // Words of the workspace before the sums: the work-groups of each tile that have added theirs.
 #define COUNTERS 64u
@@ -78,8 +83,13 @@ INLINE float quotient_of_extremes(float a, float b)
 // a / b of non-negative numbers.
 INLINE float divide(float a, float b)
 {
+#ifdef __NVPTX__
+    // It rounds correctly by itself, and is what Sinkhorn's iteration waits for.
+    return a / b;
+#else
     float rest;
     return is_safe(a) && is_safe(b) ? quotient(a, b, &rest) : quotient_of_extremes(a, b);
+#endif
 }
 
 // The root of a non-negative number.
@@ -162,18 +172,25 @@ INLINE bool is_aligned(global const uchar *at, ulong bytes)
 INLINE float4 load_f32(global const uchar *row, ulong column, long left)
 {
     global const float *from = (global const float *)row + column;
-    if (left >= 4)
-        return vload4(0, from);
-    return (float4)(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f, 0.0f);
+    if (left >= 4 && is_aligned((global const uchar *)from, 16))
+        return *(global const float4 *)from;
+    return (float4)(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
+                    left > 3 ? from[3] : 0.0f);
+}
+
+// What is stored of them.
+INLINE float4 rounded_f32(long left, float4 x)
+{
+    return (float4)(left > 0 ? canonical_float(x.x) : 0.0f, left > 1 ? canonical_float(x.y) : 0.0f,
+                    left > 2 ? canonical_float(x.z) : 0.0f, left > 3 ? canonical_float(x.w) : 0.0f);
 }
 
 INLINE float4 store_f32(global uchar *row, ulong column, long left, float4 x)
 {
     global float *to = (global float *)row + column;
-    const float4 rounded =
-        (float4)(canonical_float(x.x), canonical_float(x.y), canonical_float(x.z), canonical_float(x.w));
-    if (left >= 4) {
-        vstore4(rounded, 0, to);
+    const float4 rounded = rounded_f32(left, x);
+    if (left >= 4 && is_aligned((global const uchar *)to, 16)) {
+        *(global float4 *)to = rounded;
         return rounded;
     }
     if (left > 0)
@@ -182,7 +199,9 @@ INLINE float4 store_f32(global uchar *row, ulong column, long left, float4 x)
         to[1] = rounded.y;
     if (left > 2)
         to[2] = rounded.z;
-    return (float4)(rounded.x, left > 1 ? rounded.y : 0.0f, left > 2 ? rounded.z : 0.0f, 0.0f);
+    if (left > 3)
+        to[3] = rounded.w;
+    return rounded;
 }
 
 // The bits of four elements of 16 bits, in two words.
@@ -230,15 +249,34 @@ INLINE void store_halves(global uchar *row, ulong column, long left, uint2 words
         const uint2 words = load_halves(row, column, left);                                                            \
         return WIDENED(kind, words);                                                                                   \
     }                                                                                                                  \
-    INLINE float4 store_##name(global uchar *row, ulong column, long left, float4 x)                                   \
+    INLINE uint2 narrowed_##name(long left, float4 x)                                                                  \
     {                                                                                                                  \
         uint2 words = (uint2)(NARROWED_PAIR(kind, x.x, x.y), NARROWED_PAIR(kind, x.z, x.w));                           \
-        store_halves(row, column, left, words);                                                                        \
         words.x &= left > 1 ? 0xFFFFFFFFu : left > 0 ? 0xFFFFu : 0;                                                    \
         words.y &= left > 3 ? 0xFFFFFFFFu : left > 2 ? 0xFFFFu : 0;                                                    \
+        return words;                                                                                                  \
+    }                                                                                                                  \
+    INLINE float4 rounded_##name(long left, float4 x)                                                                  \
+    {                                                                                                                  \
+        const uint2 words = narrowed_##name(left, x);                                                                  \
+        return WIDENED(kind, words);                                                                                   \
+    }                                                                                                                  \
+    INLINE float4 store_##name(global uchar *row, ulong column, long left, float4 x)                                   \
+    {                                                                                                                  \
+        const uint2 words = narrowed_##name(left, x);                                                                  \
+        store_halves(row, column, left, words);                                                                        \
         return WIDENED(kind, words);                                                                                   \
     }
 OF_HALVES(bf16, DTYPE_BFLOAT16)
 OF_HALVES(f16, DTYPE_FLOAT16)
+
+// Four elements that are all there and aligned, as they are in memory: what is loaded long before it is used takes no
+// more registers than that.
+#define raw_f32 float4
+#define raw_bf16 uint2
+#define raw_f16 uint2
+#define widened_f32(raw) (raw)
+#define widened_bf16(raw) WIDENED(DTYPE_BFLOAT16, (raw))
+#define widened_f16(raw) WIDENED(DTYPE_FLOAT16, (raw))
 
 #endif

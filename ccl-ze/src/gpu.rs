@@ -161,7 +161,7 @@ impl Gpu {
 
     /// Compiles a family of kernels for this device, unless it is there already.
     pub(crate) fn load(&self, family: Family) -> Result<()> {
-        self.modules.load(family, &self.api, self.context, self.device)
+        self.modules.load(family, &self.api, self.context, self.device, self.facts.family)
     }
 
     /// The bridge to the SYCL runtime whose context this device is used in.

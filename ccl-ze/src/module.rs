@@ -5,6 +5,7 @@
 use crate::api::{Api, ze};
 use crate::kernel::{Kernel, KernelFacts};
 use crate::kernels::{self, Family};
+use ccl_core::device::DeviceFamily;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -51,6 +52,17 @@ pub(crate) const BUILD_FLAGS: &str = include_str!("../kernels/build.options").tr
 /// leave fewer of them resident.
 const GROUP_ITEMS: u32 = 256;
 
+/// Of the bulk kernels on NVIDIA's GPUs, where a group alone on its multiprocessor has no more accesses on their way than
+/// it has work-items, and there are more multiprocessors than wires.
+const CUDA_BULK_ITEMS: u32 = 1024;
+
+fn group_items(family: Family, device: DeviceFamily) -> u32 {
+    match (family, device) {
+        (Family::Bulk, DeviceFamily::Cuda) => CUDA_BULK_ITEMS,
+        _ => GROUP_ITEMS,
+    }
+}
+
 /// Work-items that share the widest line.
 const LINE_ITEMS: u32 = 4;
 
@@ -81,11 +93,12 @@ impl Modules {
         api: &Arc<Api>,
         context: ze_context_handle_t,
         device: ze_device_handle_t,
+        device_family: DeviceFamily,
     ) -> Result<()> {
         let _one_at_a_time = self.compiling.lock();
         let place = &self.loaded[family.number()];
         if place.get().is_none() {
-            let module = Module::create(family, api, context, device)?;
+            let module = Module::create(family, api, context, device, device_family)?;
             place.get_or_init(|| module);
         }
         Ok(())
@@ -148,9 +161,11 @@ impl Module {
         api: &Arc<Api>,
         context: ze_context_handle_t,
         device: ze_device_handle_t,
+        device_family: DeviceFamily,
     ) -> Result<Module> {
+        let items = group_items(family, device_family);
         let (handle, most_items) = match Takes::ask(api, device)? {
-            Takes::Spirv => (spirv(family, api, context, device)?, GROUP_ITEMS.min(most_items(api, device)?)),
+            Takes::Spirv => (spirv(family, api, context, device)?, items.min(most_items(api, device)?)),
             // A native kernel plays a whole group.
             #[cfg(feature = "soft")]
             Takes::Native => (native(family, api, context, device)?, 1),

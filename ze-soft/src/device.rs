@@ -136,8 +136,9 @@ unsafe extern "C" fn zeDeviceCanAccessPeer(
 ) -> ze_result_t {
     run(|| {
         let (device, peer) = (get::<Device, _>(hDevice)?, get::<Device, _>(hPeerDevice)?);
+        let reaches = config::get().reaches(device.index, peer.index) && cuda::reaches(device.index, peer.index);
         // SAFETY: the specification's promise.
-        *unsafe { output(value) }? = config::get().reaches(device.index, peer.index).into();
+        *unsafe { output(value) }? = reaches.into();
         Ok(())
     })
 }

@@ -5,26 +5,34 @@
 //! as `graph` with copies within the device in the calls' place. Rank 0 prints a line of JSON for each size: the median
 //! over the REPLAYS of a replay's time divided by its calls, in microseconds, and the least. Results are checked: inputs
 //! are whole numbers, so that every order of summation has the same bits.
+//!
+//! `back_to_back RANKS serve MOST_BYTES` keeps the ranks, does what each line of standard input says (`MODE DTYPE PLACE BYTES
+//! CALLS REPLAYS`, where DTYPE is `float32` or `bfloat16` and PLACE `plain` or `registered`), and sleeps until the next: so
+//! that others can be measured in turn.
 #![allow(unsafe_code, reason = "raw addresses")]
 
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_core::config::Config;
+use ccl_core::plan::{Registered, Request};
 use ccl_core::{DataType, ReduceOp};
-use ccl_ze::{Buffer, CallOptions, Communicator, Stream};
+use ccl_ze::{Buffer, CallOptions, Communicator, RegisteredBuffer, Stream};
 use serde::Serialize;
 use std::error::Error;
-use std::process::Command;
+use std::io::{BufRead, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-const USAGE: &str = "usage: back_to_back RANKS graph|eager|copy BYTES[,BYTES...] [CALLS] [REPLAYS]";
+const USAGE: &str = "usage: back_to_back RANKS graph|eager|copy BYTES[,BYTES...] [CALLS] [REPLAYS], or RANKS serve BYTES";
 
 /// What is measured.
+#[derive(Clone)]
 struct Job {
-    ranks: usize,
     mode: String,
-    sizes: Vec<usize>,
+    dtype: DataType,
+    registered: bool,
+    bytes: usize,
     calls: usize,
     replays: usize,
 }
@@ -33,6 +41,8 @@ struct Job {
 #[derive(Serialize)]
 struct Line {
     mode: String,
+    dtype: String,
+    registered: bool,
     ranks: usize,
     bytes: usize,
     calls: usize,
@@ -43,55 +53,134 @@ struct Line {
     right: bool,
 }
 
-impl Job {
+/// The jobs that the command line tells, or the most bytes that a served one will have.
+enum Jobs {
+    Told(Vec<Job>),
+    Served(usize),
+}
+
+impl Jobs {
     fn parse(arguments: &[String]) -> Outcome<Self> {
         let get = |at: usize| arguments.get(at).ok_or(USAGE);
         let sizes = get(2)?.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+        let mode = get(1)?.clone();
+        if mode == "serve" {
+            return Ok(Self::Served(*sizes.first().ok_or(USAGE)?));
+        }
+        if !["graph", "eager", "copy"].contains(&mode.as_str()) {
+            return Err(USAGE.into());
+        }
         let calls = arguments.get(3).map_or(Ok(100), |text| text.parse())?;
         let replays = arguments.get(4).map_or(Ok(50), |text| text.parse())?;
-        Ok(Self { ranks: get(0)?.parse()?, mode: get(1)?.clone(), sizes, calls, replays })
+        let job = Job { mode, dtype: DataType::Float32, registered: false, bytes: 0, calls, replays };
+        Ok(Self::Told(sizes.into_iter().map(|bytes| Job { bytes, ..job.clone() }).collect()))
+    }
+
+    fn most(&self) -> usize {
+        match self {
+            Self::Told(jobs) => jobs.iter().map(|job| job.bytes).max().unwrap_or(4),
+            Self::Served(bytes) => *bytes,
+        }
     }
 }
 
-fn value(rank: usize, position: usize) -> f32 {
-    ((rank + 1) * (position % 61 + 1)) as f32
+impl Job {
+    /// What a line of standard input says.
+    fn served(line: &str) -> Outcome<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [mode @ ("graph" | "eager" | "copy"), dtype, place @ ("plain" | "registered"), bytes, calls, replays] =
+            words[..]
+        else {
+            return Err(format!("not a job: {line}").into());
+        };
+        let dtype = match dtype {
+            "float32" => DataType::Float32,
+            "bfloat16" => DataType::Bfloat16,
+            other => return Err(format!("not a type to be measured: {other}").into()),
+        };
+        Ok(Self {
+            mode: mode.into(),
+            dtype,
+            registered: place == "registered",
+            bytes: bytes.parse()?,
+            calls: calls.parse()?,
+            replays: replays.parse()?,
+        })
+    }
+
+    fn element(&self, value: u32, to: &mut [u8]) {
+        let bits = (value as f32).to_le_bytes();
+        // Small whole numbers have the same value in both: bfloat16 is the upper half.
+        to.copy_from_slice(&bits[4 - to.len()..]);
+    }
+}
+
+/// Whole numbers of which the sums of 8 ranks are exact in bfloat16.
+fn value(rank: usize, position: usize) -> u32 {
+    ((rank * 7 + position) % 31 + 1) as u32
 }
 
 struct Bench<'a> {
-    job: &'a Job,
     comm: &'a Communicator,
+    ranks: usize,
     stream: Stream,
-    send: Buffer<f32>,
-    recv: Buffer<f32>,
+    send: Buffer<u8>,
+    recv: Buffer<u8>,
+    registered: Option<[RegisteredBuffer<u8>; 2]>,
 }
 
 impl Bench<'_> {
+    fn request(&self, job: &Job) -> Request {
+        let mut request = self.comm.request((job.bytes / job.dtype.size()) as u64, job.dtype, ReduceOp::Sum);
+        if let (true, Some([send, recv])) = (job.registered, &self.registered)
+            && let (Some(send), Some(recv)) = (send.range(0), recv.range(0))
+        {
+            request.registered = Some(Registered { send, recv });
+        }
+        request
+    }
+
     /// Appends one call.
-    fn append(&self, count: usize) -> Outcome<()> {
+    fn append(&self, job: &Job) -> Outcome<()> {
         let (from, to) = (self.send.as_ptr(), self.recv.as_ptr());
         // SAFETY: both buffers hold the message and live as long as the stream.
         unsafe {
-            if self.job.mode == "copy" {
-                self.stream.copy(to.cast(), from.cast_const().cast(), count * 4, &[])?;
+            if job.mode == "copy" {
+                self.stream.copy(to.cast(), from.cast_const().cast(), job.bytes, &[])?;
             } else {
-                let request = self.comm.request(count as u64, DataType::Float32, ReduceOp::Sum);
-                drop(self.comm.all_reduce_raw(&request, from.cast_const().cast(), to.cast(), &self.stream, &[])?);
+                let request = self.request(job);
+                let (from, to) = (from.cast_const().cast(), to.cast());
+                drop(self.comm.all_reduce_raw(&request, from, to, &self.stream, &[])?);
             }
         }
         Ok(())
     }
 
-    fn measure(&mut self, bytes: usize) -> Outcome<Line> {
-        let (job, count, rank) = (self.job, bytes / 4, self.comm.rank());
-        let input: Vec<f32> = (0..count).map(|position| value(rank, position)).collect();
-        let mut image = vec![0.0; self.send.len()];
-        image[..count].copy_from_slice(&input);
-        self.send.write(&self.stream, &image)?;
+    /// Puts bytes at a buffer's beginning.
+    fn fill(&self, to: &Buffer<u8>, staging: &mut Buffer<u8>, bytes: &[u8]) -> Outcome<()> {
+        staging.write(&self.stream, bytes)?;
+        // SAFETY: both hold as much, and live until the stream has done it.
+        unsafe { self.stream.copy(to.as_ptr().cast(), staging.as_ptr().cast_const().cast(), bytes.len(), &[])? };
+        self.stream.synchronize()?;
+        Ok(())
+    }
+
+    fn measure(&mut self, job: &Job) -> Outcome<Line> {
+        let (size, rank) = (job.dtype.size(), self.comm.rank());
+        let count = job.bytes / size;
+        let mut image = vec![0u8; count * size];
+        for (position, element) in image.chunks_exact_mut(size).enumerate() {
+            job.element(value(rank, position), element);
+        }
+        // The buffers are as long as the longest message.
+        let mut staging = self.comm.alloc::<u8>(image.len())?;
+        self.fill(&self.send, &mut staging, &image)?;
+        self.fill(&self.recv, &mut staging, &vec![0xFF; image.len()])?;
         let graph = if job.mode == "eager" {
             None
         } else {
             self.stream.begin_capture()?;
-            let appended = (0..job.calls).try_for_each(|_| self.append(count));
+            let appended = (0..job.calls).try_for_each(|_| self.append(job));
             let graph = self.stream.end_capture()?;
             appended?;
             Some(graph.instantiate()?)
@@ -103,7 +192,7 @@ impl Bench<'_> {
                 // SAFETY: what was recorded uses the buffers, which live on.
                 Some(graph) => unsafe { graph.launch(&self.stream, CallOptions::default()) }?.wait()?,
                 None => {
-                    (0..job.calls).try_for_each(|_| self.append(count))?;
+                    (0..job.calls).try_for_each(|_| self.append(job))?;
                     self.stream.synchronize()?;
                 }
             }
@@ -112,19 +201,26 @@ impl Bench<'_> {
                 samples.push(begun.elapsed().as_secs_f64() * 1e6 / job.calls as f64);
             }
         }
-        self.recv.read(&self.stream, &mut image)?;
+        // SAFETY: both hold as much.
+        unsafe { self.stream.copy(staging.as_ptr().cast(), self.recv.as_ptr().cast_const().cast(), image.len(), &[])? };
+        staging.read(&self.stream, &mut image)?;
         let sum = |position| match job.mode.as_str() {
             "copy" => value(rank, position),
-            _ => (0..job.ranks).map(|rank| value(rank, position)).sum(),
+            _ => (0..self.ranks).map(|rank| value(rank, position)).sum(),
         };
-        let right = image[..count].iter().enumerate().all(|(position, got)| *got == sum(position));
+        let mut expected = [0; 4];
+        let right = image.chunks_exact(size).enumerate().all(|(position, got)| {
+            job.element(sum(position), &mut expected[..size]);
+            got == &expected[..size]
+        });
         samples.sort_by(f64::total_cmp);
-        let request = self.comm.request(count as u64, DataType::Float32, ReduceOp::Sum);
-        let plan = if job.mode == "copy" { "copy".into() } else { self.comm.plan(&request)?.to_string() };
+        let plan = if job.mode == "copy" { "copy".into() } else { self.comm.plan(&self.request(job))?.to_string() };
         Ok(Line {
             mode: job.mode.clone(),
-            ranks: job.ranks,
-            bytes,
+            dtype: job.dtype.to_string(),
+            registered: job.registered,
+            ranks: self.ranks,
+            bytes: job.bytes,
             calls: job.calls,
             plan,
             device: self.comm.describe().device,
@@ -133,45 +229,64 @@ impl Bench<'_> {
             right,
         })
     }
+
+    fn tell(&mut self, job: &Job) -> Outcome<()> {
+        let line = self.measure(job)?;
+        if self.comm.rank() == 0 {
+            println!("{}", serde_json::to_string(&line)?);
+            std::io::stdout().flush()?;
+        }
+        if line.right { Ok(()) } else { Err(format!("a wrong result of {} bytes", job.bytes).into()) }
+    }
 }
 
-fn rank(job: &Job, rank: usize) -> Outcome<()> {
+fn rank(ranks: usize, jobs: &Jobs, rank: usize) -> Outcome<()> {
     let hex = std::env::var("BENCH_ID")?;
     let id: Result<Vec<u8>, _> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect();
     let id = UniqueId::from_bytes(id?.try_into().map_err(|_| "BENCH_ID is no unique id")?);
-    let comm = Communicator::builder_with(Config::from_env()?).init(&id, rank, job.ranks)?;
-    let most = job.sizes.iter().copied().max().unwrap_or(4) / 4;
-    let (stream, send, recv) = (comm.stream(0)?, comm.alloc::<f32>(most)?, comm.alloc::<f32>(most)?);
-    let mut bench = Bench { job, comm: &comm, stream, send, recv };
-    for bytes in &job.sizes {
-        let line = bench.measure(*bytes)?;
-        if rank == 0 {
-            println!("{}", serde_json::to_string(&line)?);
-        }
-        if !line.right {
-            return Err(format!("rank {rank}: a wrong result of {bytes} bytes").into());
-        }
+    let comm = Communicator::builder_with(Config::from_env()?).init(&id, rank, ranks)?;
+    let (stream, send, recv) = (comm.stream(0)?, comm.alloc::<u8>(jobs.most())?, comm.alloc::<u8>(jobs.most())?);
+    let registered = match jobs {
+        Jobs::Told(_) => None,
+        Jobs::Served(_) => Some([comm.register(&send)?, comm.register(&recv)?]),
+    };
+    let mut bench = Bench { comm: &comm, ranks, stream, send, recv, registered };
+    match jobs {
+        Jobs::Told(jobs) => jobs.iter().try_for_each(|job| bench.tell(job)),
+        Jobs::Served(_) => std::io::stdin().lock().lines().try_for_each(|line| bench.tell(&Job::served(&line?)?)),
     }
-    Ok(())
 }
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let job = Job::parse(&arguments)?;
+    let ranks: usize = arguments.first().ok_or(USAGE)?.parse()?;
+    let jobs = Jobs::parse(&arguments)?;
     if let Ok(number) = std::env::var("BENCH_RANK") {
-        return rank(&job, number.parse()?);
+        return rank(ranks, &jobs, number.parse()?);
     }
     let id = UniqueId::create(RootOptions::default())?;
     let hex: String = id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let served = matches!(jobs, Jobs::Served(_));
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(&arguments).env("BENCH_ID", &hex).env("BENCH_RANK", rank.to_string());
-        let devices = std::env::var("ZE_SOFT_DEVICES").unwrap_or_else(|_| job.ranks.max(2).to_string());
+        let devices = std::env::var("ZE_SOFT_DEVICES").unwrap_or_else(|_| ranks.max(2).to_string());
+        command.stdin(if served { Stdio::piped() } else { Stdio::null() });
         command.env("LOCAL_RANK", rank.to_string()).env("ZE_SOFT_DEVICES", devices).spawn()
     };
-    let children: Result<Vec<_>, _> = (0..job.ranks).map(start).collect();
+    let children: Result<Vec<Child>, _> = (0..ranks).map(start).collect();
+    let mut children = children?;
+    if served {
+        let mut inputs: Vec<ChildStdin> = children.iter_mut().filter_map(|child| child.stdin.take()).collect();
+        for line in std::io::stdin().lock().lines() {
+            let line = line?;
+            if inputs.iter_mut().any(|input| writeln!(input, "{line}").is_err()) {
+                break;
+            }
+        }
+    }
     let mut failed = false;
-    for mut child in children? {
+    for mut child in children {
         failed |= !child.wait()?.success();
     }
     if failed { Err("a rank failed".into()) } else { Ok(()) }

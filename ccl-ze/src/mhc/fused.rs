@@ -2,7 +2,7 @@
 
 #[cfg(any(feature = "soft", test))]
 use super::launch::unpack;
-use super::launch::{MHC_ARGS, arguments};
+use super::launch::{Grid, MHC_ARGS, arguments};
 use crate::gpu::Gpu;
 use crate::kernels::{Family, fused_name};
 use crate::memory::Allocation;
@@ -137,7 +137,7 @@ impl Ready {
         let (reduce, params) = (&plan.reduce, &plan.params);
         let kind = Kind::new(reduce.dtype, reduce.op, reduce.order);
         let mut words = [0; FUSED_ARGS.len()];
-        let boundary = arguments(params, reduce.n, &buffers.of_launch(params), memory.address, false);
+        let boundary = arguments(params, reduce.n, &buffers.of_launch(params), memory.address, &Grid::WHOLE);
         words[..MHC].copy_from_slice(&boundary);
         words[SHAPE] |= if reduce.mode == Mode::Mesh { MESH } else { 0 };
         words[SHAPE] |= (plan.design as u64) << DESIGN_SHIFT | (rank as u64) << RANK_SHIFT;

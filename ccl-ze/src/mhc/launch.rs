@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 /// Sizes of a boundary kernel's arguments: x, residual, post, comb, previous_pre, weights, scale, base, norm_weight,
 /// residual_out, post_out, comb_out, pre_out, y, normed, workspace, rows, hidden, shape (variant, number of ranks, whether
-/// split), iterations, rms_eps, pre_eps, sinkhorn_eps, post_multiplier, norm_eps, and as binary32 the numbers of a row's
+/// split, parts), iterations, rms_eps, pre_eps, sinkhorn_eps, post_multiplier, norm_eps, and as binary32 the numbers of a row's
 /// elements, of all streams and of one: not every device converts them as this processor does.
 pub(crate) const MHC_ARGS: [usize; 27] =
     [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4];
 
-/// In `shape`: the row's sums are added by whichever work-group is the last.
+/// In `shape`: the row's sums are added by whichever work-group is the last; and where the number of parts is.
 const SPLIT: u64 = 1 << 16;
+const PARTS_SHIFT: u32 = 17;
 
 /// Types and streams that there is a kernel for.
 pub(crate) const DTYPES: [DataType; 3] = [DataType::Bfloat16, DataType::Float16, DataType::Float32];
@@ -31,6 +32,11 @@ pub(crate) const STREAMS: [usize; 3] = [2, 4, 8];
 const TILE_STREAMS: u64 = 16;
 /// Up to so many rows each block of columns has a work-group of its own; from there on there are enough of them.
 const SPLIT_ROWS: u64 = 64;
+/// Work-groups that a boundary of few rows is spread over, as far as it can be.
+const MANY_GROUPS: u64 = 128;
+/// Work-items of a group, and columns of one of them.
+const ITEMS: u64 = 256;
+const ITEM_COLUMNS: u64 = 4;
 /// Bytes of the memory that work-groups share: a counter for each tile, then the sums of a row's blocks.
 const WORKSPACE_BYTES: usize = 4 << 20;
 /// Where the sums begin.
@@ -79,10 +85,11 @@ impl Workspace {
     pub(crate) fn launch(&self, params: &Params, n: usize, buffers: &Buffers) -> Result<Launch> {
         let kernel = kernel_of(params).map(|(dtype, streams)| self.kernels[dtype][streams]);
         let kernel = kernel.ok_or_else(|| Error::NotImplemented(format!("mHC of {}", params.dtype)))?;
-        let (groups, split) = grid(params);
-        let groups = u32::try_from(groups)
+        let buffers = &buffers.of_launch(params);
+        let grid = Grid::of(params, buffers);
+        let groups = u32::try_from(grid.groups)
             .map_err(|_| Error::NotImplemented(format!("mHC of {} rows in one call", params.rows)))?;
-        let arguments = arguments(params, n, &buffers.of_launch(params), self.memory.address, split);
+        let arguments = arguments(params, n, buffers, self.memory.address, &grid);
         Ok(Launch { kernel, groups, arguments, memory: self.memory.clone() })
     }
 
@@ -102,15 +109,39 @@ fn kernel_of(params: &Params) -> Option<(usize, usize)> {
     Some((dtype, STREAMS.iter().position(|streams| *streams == params.hc())?))
 }
 
-/// Work-groups, and whether each has one block of columns of its tile of rows only, which is so while that fits.
-fn grid(params: &Params) -> (u64, bool) {
-    let tiles = params.rows.div_ceil(TILE_STREAMS / u64::from(params.streams));
-    let blocks = params.blocks() as u64;
-    let sums = params.rows.saturating_mul(blocks).saturating_mul(4 * (params.mixes() as u64 + 1));
-    let fits = sums <= (WORKSPACE_BYTES - COUNTER_BYTES) as u64;
-    // Post alone has no sums.
-    let split = !params.variant.has_pre() || (params.rows <= SPLIT_ROWS && fits);
-    (if split { tiles.saturating_mul(blocks) } else { tiles }, split)
+/// How a boundary is spread over work-groups.
+pub(super) struct Grid {
+    groups: u64,
+    /// Whether each has one block of columns of its tile of rows only, which is so while that fits.
+    split: bool,
+    /// Groups that share a block's mixes.
+    parts: u64,
+}
+
+impl Grid {
+    /// One that nobody splits: every group has whole rows.
+    pub(super) const WHOLE: Grid = Grid { groups: 0, split: false, parts: 1 };
+
+    fn of(params: &Params, buffers: &Buffers) -> Grid {
+        let tiles = params.rows.div_ceil(TILE_STREAMS / u64::from(params.streams));
+        let blocks = params.blocks() as u64;
+        let sums = params.rows.saturating_mul(blocks).saturating_mul(4 * (params.mixes() as u64 + 1));
+        let fits = sums <= (WORKSPACE_BYTES - COUNTER_BYTES) as u64;
+        // Post alone has no sums.
+        let split = !params.variant.has_pre() || (params.rows <= SPLIT_ROWS && fits);
+        if !split {
+            return Grid { groups: tiles, split, parts: 1 };
+        }
+        let groups = tiles.saturating_mul(blocks);
+        // All parts of a block read it, and the first one writes: what lies in another place.
+        let in_place = buffers.residual == buffers.residual_out.cast_const() || buffers.x == buffers.y.cast_const();
+        let teams = ITEMS * ITEM_COLUMNS / params.block() as u64;
+        let parts = match params.variant.has_pre() && !in_place {
+            true => MANY_GROUPS.div_ceil(groups).min((params.mixes() as u64).div_ceil(teams)),
+            false => 1,
+        };
+        Grid { groups: groups.saturating_mul(parts), split, parts }
+    }
 }
 
 /// The arguments, in the kernel's order.
@@ -119,7 +150,7 @@ pub(super) fn arguments(
     n: usize,
     buffers: &Buffers,
     workspace: *mut c_void,
-    split: bool,
+    grid: &Grid,
 ) -> [u64; MHC_ARGS.len()] {
     let float = |value: f32| u64::from(value.to_bits());
     [
@@ -141,7 +172,7 @@ pub(super) fn arguments(
         workspace as u64,
         params.rows,
         params.hidden,
-        params.variant as u64 | (n as u64) << 8 | if split { SPLIT } else { 0 },
+        params.variant as u64 | (n as u64) << 8 | if grid.split { SPLIT } else { 0 } | grid.parts << PARTS_SHIFT,
         u64::from(params.sinkhorn_iterations),
         float(params.rms_eps),
         float(params.pre_eps),
@@ -236,18 +267,30 @@ mod tests {
                 ..Buffers::default()
             };
             let buffers = buffers.of_launch(&params);
-            let words = arguments(&params, 3, &buffers, std::ptr::null_mut(), true);
+            let grid = Grid { groups: 6, split: true, parts: 3 };
+            let words = arguments(&params, 3, &buffers, std::ptr::null_mut(), &grid);
             assert_eq!(unpack(&words, DataType::Float16, 8), (params, 3, buffers));
         }
     }
 
     #[test]
     fn few_rows_are_spread_over_their_blocks() {
-        let at = |dtype, rows, hidden, streams| grid(&Params::new(Variant::V4, dtype, rows, hidden, streams));
-        assert_eq!(at(DataType::Bfloat16, 1, 4096, 4), (32, true));
-        assert_eq!(at(DataType::Bfloat16, 64, 7168, 8), (32 * 56, true));
-        assert_eq!(at(DataType::Bfloat16, 65, 4096, 4), (17, false));
-        assert_eq!(at(DataType::Float32, 64, 1 << 20, 8), (32, false), "more sums than there is room for");
-        assert_eq!(grid(&Params::new(Variant::Post, DataType::Float32, 1000, 65, 4)), (250 * 2, true));
+        let apart = Buffers { residual_out: 64 as *mut c_void, y: 128 as *mut c_void, ..Buffers::default() };
+        let at = |variant, dtype, rows, hidden, streams, buffers: &Buffers| {
+            let grid = Grid::of(&Params::new(variant, dtype, rows, hidden, streams), buffers);
+            (grid.groups, grid.split, grid.parts)
+        };
+        let bf16 = |rows, hidden, streams| at(Variant::V4, DataType::Bfloat16, rows, hidden, streams, &apart);
+        assert_eq!(bf16(1, 4096, 4), (96, true, 3));
+        assert_eq!(bf16(8, 4096, 4), (128, true, 2));
+        assert_eq!(bf16(64, 4096, 4), (512, true, 1));
+        assert_eq!(bf16(64, 7168, 8), (32 * 56, true, 1));
+        assert_eq!(bf16(65, 4096, 4), (17, false, 1));
+        let in_place = Buffers { residual_out: std::ptr::null_mut(), ..apart };
+        let alone = at(Variant::V4, DataType::Bfloat16, 1, 4096, 4, &in_place);
+        assert_eq!(alone, (32, true, 1), "nobody reads what another has written over");
+        let many = at(Variant::V4, DataType::Float32, 64, 1 << 20, 8, &apart);
+        assert_eq!(many, (32, false, 1), "more sums than there is room for");
+        assert_eq!(at(Variant::Post, DataType::Float32, 1000, 65, 4, &apart), (250 * 2, true, 1));
     }
 }

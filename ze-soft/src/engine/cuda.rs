@@ -51,6 +51,11 @@ pub(super) fn compute_units() -> Option<u32> {
     runtime::get().ok()?.first().ok().map(|gpu| gpu.multiprocessors)
 }
 
+/// Whether two devices reach each other's memory; where this engine doesn't run, nothing forbids it.
+pub(crate) fn reaches(a: u32, b: u32) -> bool {
+    !runs() || runtime::get().is_ok_and(|runtime| runtime.reaches(a, b))
+}
+
 /// The memory of a device in bytes, if there is one.
 pub(crate) fn memory_size() -> Option<u64> {
     runtime::get().ok()?.first().ok().map(|gpu| gpu.memory)

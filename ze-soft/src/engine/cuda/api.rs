@@ -77,6 +77,7 @@ macro_rules! functions {
 }
 
 functions! {
+    cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer": fn(*mut c_int, CUdevice, CUdevice);
     cuInit = "cuInit": fn(c_uint);
     cuGetErrorName = "cuGetErrorName": fn(CUresult, *mut *const c_char);
     cuDeviceGetCount = "cuDeviceGetCount": fn(*mut c_int);

@@ -85,6 +85,22 @@ impl Runtime {
         Ok(gpu)
     }
 
+    /// Whether the GPUs of two devices reach each other's memory.
+    pub(super) fn reaches(&self, a: u32, b: u32) -> bool {
+        let (a, b) = ((a % self.count) as c_int, (b % self.count) as c_int);
+        let reaches = |from: c_int, to: c_int| {
+            let (mut device, mut peer, mut can) = (0, 0, 0);
+            // SAFETY: numbers below the count, and places for the answers.
+            let asked = unsafe {
+                cuda!(self.api, cuDeviceGet(&raw mut device, from))
+                    .and_then(|()| cuda!(self.api, cuDeviceGet(&raw mut peer, to)))
+                    .and_then(|()| cuda!(self.api, cuDeviceCanAccessPeer(&raw mut can, device, peer)))
+            };
+            asked.is_ok() && can != 0
+        };
+        a == b || (reaches(a, b) && reaches(b, a))
+    }
+
     /// Any GPU: the first that was used, or that of the first device that this process sees.
     pub(super) fn first(&'static self) -> Result<&'static Gpu, String> {
         let device = match self.first.load(Ordering::Relaxed) {
