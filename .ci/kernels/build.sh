@@ -61,7 +61,7 @@ keep() { # FAMILY FILE NAME
 families=()
 for file in "$source"/*.cl; do
     name=$(basename "$file" .cl)
-    if grep -q '^#include "widths.inc"' "$file"; then
+    if grep -qE '^#include "(widths|fused_streams).inc"' "$file"; then
         families+=("$name"_l{8,16,64})
     else
         families+=("$name")

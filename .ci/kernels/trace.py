@@ -20,9 +20,10 @@ CHANNEL = ("send recv state host peers table send_stride recv_stride bytes count
            "wires part flags").split()
 MHC = """x residual post comb previous_pre weights scale base norm_weight residual_out post_out comb_out pre_out y normed
     workspace rows hidden shape iterations rms_eps pre_eps sinkhorn_eps post_multiplier norm_eps columns width""".split()
+FUSED = MHC + "x_out state host peers kind_part rounds_rows factor wires".split()
 # What the probe writes may be any rank's staging memory.
 ARGUMENTS = {"ring": RING, "push": PUSH, "bulk": PUSH, "direct": DIRECT, "move": CHANNEL, "combine": CHANNEL,
-             "probe": ["inbox", "words", "seed"], "mhc": MHC}
+             "probe": ["inbox", "words", "seed"], "mhc": MHC, "fused": FUSED}
 # Tables of addresses: what their elements point to. Peers' users' buffers are no more than the own.
 TABLES = {"peers": "outbox", "buffers": "recv"}
 

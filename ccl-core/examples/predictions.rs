@@ -87,14 +87,14 @@ fn rows() {
     }
 }
 
-/// A boundary with its all-reduce, one row of DeepSeek-V4-Flash's and eight, and a token of them, by design.
+/// A boundary with its all-reduce, one row of DeepSeek-V4-Flash's, eight and 64, and a token of them, by design.
 fn boundaries() {
     println!(
         "| box | ranks | rows | unfused | a | b: until y | c | c / unfused | a token, unfused: ms | a token, c: ms |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for fabric in Fabric::ALL {
-        for (n, rows) in [2, 4, 8].into_iter().flat_map(|n| [1, 8].map(|rows| (n, rows))) {
+        for (n, rows) in [2, 4, 8].into_iter().flat_map(|n| [1, 8, 64].map(|rows| (n, rows))) {
             let form = if fabric.family == DeviceFamily::IntelPcie { LineForm::L8 } else { LineForm::L16 };
             let params = Params::new(Variant::V4, DataType::Bfloat16, rows, 4096, 4);
             let us = |design| fabric.predict_mhc_us(&params, design, n, form);

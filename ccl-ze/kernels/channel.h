@@ -155,7 +155,7 @@ INLINE bool received_piece(const struct channel *c, uint peer, struct piece_of *
 // Messages of a piece on all wires; one of a piece without bytes.
 INLINE ulong messages_of(const struct channel *c, ulong bytes)
 {
-    return bytes == 0 ? 1 : divide(bytes + c->full - 1, c->full);
+    return bytes == 0 ? 1 : divide_long(bytes + c->full - 1, c->full);
 }
 
 // What this wire carries of a piece in a round; false if nothing.
@@ -179,7 +179,7 @@ INLINE ulong rounds_of(const struct channel *c)
         if (peer != c->a.rank && received_piece(c, peer, &piece) && messages_of(c, piece.bytes) > most)
             most = messages_of(c, piece.bytes);
     }
-    return divide(most + c->wires - 1, c->wires);
+    return divide_long(most + c->wires - 1, c->wires);
 }
 
 // One work-item waits until a message to `peer` has room; false if it gave up.

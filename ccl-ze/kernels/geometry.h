@@ -36,7 +36,7 @@ struct segment {
 };
 
 // Devices have no 64-bit division; almost every message gets by with 32 bits. The loop is small and rarely runs.
-INLINE ulong divide(ulong a, ulong b)
+INLINE ulong divide_long(ulong a, ulong b)
 {
     if (((a | b) >> 32) == 0)
         return (uint)a / (uint)b;
@@ -57,7 +57,7 @@ INLINE struct geometry make_geometry(ulong count, ulong period, uint n, uint wir
     struct geometry g;
     g.count = count;
     g.period = period < count ? period : count;
-    g.rows = g.period == count ? 1 : divide(count, g.period);
+    g.rows = g.period == count ? 1 : divide_long(count, g.period);
     g.n = n;
     g.wires = wires;
     g.wire = wire;
@@ -65,9 +65,9 @@ INLINE struct geometry make_geometry(ulong count, ulong period, uint n, uint wir
     const ulong round_up = (1ul << shift) - 1;
     const ulong row_blocks = (g.period + round_up) >> shift;
     const ulong tail_blocks = (count - g.rows * g.period + round_up) >> shift;
-    g.row_share = divide(row_blocks, n);
+    g.row_share = divide_long(row_blocks, n);
     g.row_rest = (uint)(row_blocks - g.row_share * n);
-    g.tail_share = divide(tail_blocks, n);
+    g.tail_share = divide_long(tail_blocks, n);
     g.tail_rest = (uint)(tail_blocks - g.tail_share * n);
     return g;
 }
@@ -77,7 +77,7 @@ INLINE struct block block_of(const struct geometry *g, uint chunk, ulong row_blo
 {
     ulong row = 0, column = k;
     if (g->period != g->count) {
-        row = divide(k, row_blocks);
+        row = divide_long(k, row_blocks);
         column = k - row * row_blocks;
     }
     const ulong offset = (chunk + column * g->n) << g->shift;
@@ -96,7 +96,7 @@ INLINE struct segment segment_of(const struct geometry *g, uint chunk, ulong fir
     s.chunk = chunk;
     s.row_blocks = g->row_share + (chunk < g->row_rest);
     const ulong in_chunk = g->rows * s.row_blocks + g->tail_share + (chunk < g->tail_rest);
-    const ulong in_wire = in_chunk > g->wire ? divide(in_chunk - g->wire + g->wires - 1, g->wires) : 0;
+    const ulong in_wire = in_chunk > g->wire ? divide_long(in_chunk - g->wire + g->wires - 1, g->wires) : 0;
     const ulong left = in_wire > first ? in_wire - first : 0;
     s.blocks = left < most ? (uint)left : most;
     s.first = g->wire + first * g->wires;

@@ -61,6 +61,21 @@ pub static RESOLVER: std::sync::OnceLock<fn(&std::ffi::CStr) -> *const std::ffi:
 #[cfg(feature = "test-hooks")]
 pub static SPIRV: std::sync::OnceLock<Vec<(String, Vec<u8>)>> = std::sync::OnceLock::new();
 
+/// Beginnings of the names of families that are compiled without optimization: in seconds, where a processor's compiler
+/// would take minutes; to be set before the first communicator.
+#[cfg(feature = "test-hooks")]
+pub static UNOPTIMIZED: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
+
+/// The flags that a family is built with.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn build_flags(family: &str) -> String {
+    let mut flags = crate::module::BUILD_FLAGS.to_owned();
+    if UNOPTIMIZED.get().is_some_and(|names| names.iter().any(|name| family.starts_with(name))) {
+        flags.push_str(" -ze-opt-disable");
+    }
+    flags
+}
+
 /// What [`SPIRV`] has in a family's place.
 #[cfg(feature = "test-hooks")]
 pub(crate) fn replaced(family: &str) -> Option<&'static [u8]> {

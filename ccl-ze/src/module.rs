@@ -29,7 +29,11 @@ pub(crate) fn delivered(family: Family) -> &'static [u8] {
         Family::Push(L64) => spirv!("push_l64"),
         Family::Bulk => spirv!("bulk"),
         Family::Mhc => spirv!("mhc"),
-        Family::Fused(_) | Family::FusedBulk => &[],
+        Family::Fused(L8) => spirv!("fused_l8"),
+        Family::Fused(L16) => spirv!("fused_l16"),
+        Family::Fused(L64) => spirv!("fused_l64"),
+        // Device kernels of it go by lines.
+        Family::FusedBulk => &[],
         Family::Channel(L8) => spirv!("channel_l8"),
         Family::Channel(L16) => spirv!("channel_l16"),
         Family::Channel(L64) => spirv!("channel_l64"),
@@ -250,6 +254,9 @@ fn spirv(
     if image.is_empty() {
         return Err(Error::NotImplemented(format!("{} on a device that takes SPIR-V", family.name())));
     }
+    #[cfg(feature = "test-hooks")]
+    let flags = kernels::terminated(&crate::hooks::build_flags(&family.name()))?;
+    #[cfg(not(feature = "test-hooks"))]
     let flags = kernels::terminated(BUILD_FLAGS)?;
     let desc = ze_module_desc_t {
         format: ZE_MODULE_FORMAT_IL_SPIRV,

@@ -1,6 +1,8 @@
 //! What a recording needs for as long as it may be replayed: the events of its collectives and the memory they use.
 
 use crate::event::EventSlot;
+use crate::gpu::Gpu;
+use crate::memory::Allocation;
 use ccl_core::comm::Health;
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
@@ -25,6 +27,8 @@ struct State {
     events: Vec<Arc<EventSlot>>,
     healths: Vec<Arc<Health>>,
     kept: Vec<Kept>,
+    /// By device: what the work-groups of its boundaries share.
+    workspaces: Vec<(Arc<Gpu>, Arc<Allocation>)>,
 }
 
 /// The collective that was recorded last.
@@ -86,6 +90,22 @@ impl Recording {
         if !state.kept.iter().rev().take(8).any(|old| std::ptr::addr_eq(Arc::as_ptr(old), Arc::as_ptr(&kept))) {
             state.kept.push(kept);
         }
+    }
+
+    /// What the work-groups of its boundaries on `gpu` share, which take turns: by `make`, where there is none yet. No other
+    /// recording and no eager boundary uses it, for they may run at the same time.
+    pub(crate) fn workspace(
+        &self,
+        gpu: &Arc<Gpu>,
+        make: impl FnOnce() -> Result<Arc<Allocation>>,
+    ) -> Result<Arc<Allocation>> {
+        let mut state = self.state.lock();
+        if let Some((_, memory)) = state.workspaces.iter().find(|(of, _)| Arc::ptr_eq(of, gpu)) {
+            return Ok(memory.clone());
+        }
+        let memory = make()?;
+        state.workspaces.push((gpu.clone(), memory.clone()));
+        Ok(memory)
     }
 
     /// Takes note of a communicator whose calls it holds.

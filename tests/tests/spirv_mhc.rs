@@ -1,11 +1,13 @@
 //! mHC boundaries as the device kernels' SPIR-V executes them, held to the bits of the reference: variants, types, shapes,
-//! streams and places, so that every two of them meet. Run by `.ci/beds/opencl-tests.sh`.
+//! streams and places, so that every two of them meet; alone, and in one launch with the all-reduce before them by each
+//! design. Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::comm::StartState;
-use ccl_core::mhc::Design;
-use ccl_tests::mhc::{Bed, Case};
+use ccl_core::mhc::{Design, Variant};
+use ccl_tests::mhc::{Bed, Case, Reduced};
 use ccl_tests::spirv;
+use ccl_ze::hooks;
 
 fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").run(|rank| {
@@ -17,20 +19,68 @@ fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     });
 }
 
+/// Cases that an all-reduce precedes, by designs in turn.
+fn fused(number: usize, most: u64) -> impl Iterator<Item = (Case, Design)> {
+    let cases = (0..).map(move |i| Case::nth(i, most)).filter(|case| {
+        case.params.variant.has_post() && case.reduced != Reduced::Not
+            // Without y there is no other place for x.
+            && !(case.params.variant == Variant::Post && case.reduced == Reduced::Dropped)
+    });
+    cases.take(number).enumerate().map(|(i, case)| {
+        let designs: &[Design] = match case.params.variant {
+            Variant::V41 => &[Design::B, Design::C, Design::A],
+            _ => &[Design::C, Design::A],
+        };
+        (case, designs[i / 3 % designs.len()])
+    })
+}
+
+fn designs(test: &str, n: usize, granule: u32, number: usize, most: u64) {
+    spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", granule).run(|rank| {
+        // Its compiler takes many minutes for these kernels when it optimizes.
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+        // A clearing every few calls.
+        let start = StartState { tag_limit: 40, ..StartState::default() };
+        let mut bed = Bed::new(spirv::communicator(&rank, start), 64 << 20);
+        for (i, (case, design)) in fused(number, most).enumerate() {
+            let found = bed.differs(&case, i as u64, design);
+            assert_eq!(found, None, "rank {} of {n}, case {i}, design {design}", rank.rank);
+        }
+    });
+}
+
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn one_rank() {
-    bits("one_rank", 1, 0..90, 150_000);
+    bits("one_rank", 1, 0..60, 150_000);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn two_ranks() {
-    bits("two_ranks", 2, 90..120, 60_000);
+    bits("two_ranks", 2, 90..110, 60_000);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn three_ranks() {
-    bits("three_ranks", 3, 120..140, 60_000);
+    bits("three_ranks", 3, 120..130, 60_000);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn fused_two_ranks() {
+    designs("fused_two_ranks", 2, 16, 24, 60_000);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn fused_three_ranks() {
+    designs("fused_three_ranks", 3, 16, 12, 60_000);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn fused_narrow_lines() {
+    designs("fused_narrow_lines", 2, 8, 12, 40_000);
 }

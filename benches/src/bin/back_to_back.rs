@@ -24,7 +24,8 @@ use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-const USAGE: &str = "usage: back_to_back RANKS graph|eager|copy BYTES[,BYTES...] [CALLS] [REPLAYS], or RANKS serve BYTES";
+const USAGE: &str =
+    "usage: back_to_back RANKS graph|eager|copy BYTES[,BYTES...] [CALLS] [REPLAYS], or RANKS serve BYTES";
 
 /// What is measured.
 #[derive(Clone)]

@@ -219,19 +219,20 @@ impl Params {
 
 /// The constants by their bits, so that parameters can be a key.
 impl Params {
-    /// All that makes two boundaries the same, as numbers.
+    /// All that makes two boundaries the same, as numbers. A zero's sign makes no difference.
     pub fn key(&self) -> [u64; 10] {
+        let bits = |value: f32| u64::from((value + 0.0).to_bits());
         [
             self.variant as u64,
             self.dtype as u64,
             self.rows,
             self.hidden,
             u64::from(self.streams),
-            u64::from(self.rms_eps.to_bits()) << 32 | u64::from(self.pre_eps.to_bits()),
-            u64::from(self.sinkhorn_eps.to_bits()) << 32 | u64::from(self.post_multiplier.to_bits()),
+            bits(self.rms_eps) << 32 | bits(self.pre_eps),
+            bits(self.sinkhorn_eps) << 32 | bits(self.post_multiplier),
             u64::from(self.sinkhorn_iterations),
             u64::from(self.norm_eps.is_some()),
-            self.norm_eps.map_or(0, |eps| u64::from(eps.to_bits())),
+            self.norm_eps.map_or(0, bits),
         ]
     }
 }
@@ -262,6 +263,23 @@ mod tests {
         ] {
             let text = bad.check().expect_err("not defined").to_string();
             assert!(text.contains(word), "{text}, not: {word}");
+        }
+    }
+
+    #[test]
+    fn a_key_tells_boundaries_apart_by_value() {
+        let one =
+            Params { norm_eps: Some(0.0), sinkhorn_eps: 0.0, ..Params::new(Variant::V4, DataType::Float32, 3, 96, 4) };
+        let same = Params { norm_eps: Some(-0.0), sinkhorn_eps: -0.0, ..one };
+        assert_eq!(one.key(), same.key());
+        for other in [
+            Params { norm_eps: None, ..one },
+            Params { norm_eps: Some(1e-6), ..one },
+            Params { rms_eps: 2e-6, ..one },
+            Params { pre_eps: 2e-6, ..one },
+            Params { post_multiplier: 1.0, ..one },
+        ] {
+            assert_ne!(one.key(), other.key());
         }
     }
 }

@@ -34,6 +34,12 @@ impl Fused {
     /// All of them.
     pub const ALL: [Fused; 3] = [Fused::Whole, Fused::Delayed, Fused::Owner];
 
+    /// What a call is left to whose design isn't forced; none where the two had better go one after the other.
+    pub fn auto(params: &Params, agreed: &Agreed) -> Option<Self> {
+        // A launch is worth the time of a few rows.
+        (agreed.native || params.rows <= u64::from(MOST_ROUND_ROWS)).then_some(Fused::Owner)
+    }
+
     /// The design with this number.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|design| *design as u32 == number)
@@ -53,6 +59,14 @@ impl fmt::Display for Fused {
 /// Most rows of a round: what a device keeps sums of at once.
 pub const MOST_ROUND_ROWS: u32 = 64;
 
+/// Rows times streams whose coefficients a device kernel's work-group keeps: a batch.
+const BATCH_STREAMS: u32 = 128;
+/// Bytes of the memory that a device kernel's work-groups share. The kernels have the same numbers (`fused.h`).
+pub const SHARED_BYTES: usize = 4 << 20;
+/// Bytes at its beginning that are 0 between calls. What follows takes the sums of two batches.
+pub const SHARED_HEAD_BYTES: usize = 1024;
+const SUMS_OF_BATCH: u64 = (SHARED_BYTES - SHARED_HEAD_BYTES) as u64 / 4 / 2;
+
 /// Words that travel for a row: its mixes and the sum of squares.
 pub const fn row_sums(params: &Params) -> usize {
     match params.variant {
@@ -70,8 +84,11 @@ pub struct MhcPlan {
     pub design: Fused,
     /// [`Fused::Owner`]: a mesh of `round_rows` rows, on one wire less than a slot has parts. Else the all-reduce itself.
     pub reduce: PushPlan,
-    /// [`Fused::Owner`]: rows of all rounds but the last, which may have fewer. Else all rows.
+    /// [`Fused::Owner`]: rows of all rounds but the last, which may have fewer. Else the rows of a batch after the reduction.
     pub round_rows: u32,
+    /// Work-groups: those of the wires, then, in device kernels, those that help to add up. Of [`Fused::Owner`] a multiple of
+    /// the wires.
+    pub groups: u32,
 }
 
 /// Steps of a round of [`Fused::Owner`], in order. The discriminants are the steps that a failure is told with.
@@ -120,11 +137,14 @@ impl MhcPlan {
         if agreed.n < 2 || agreed.n > MAX_RANKS || params.rows == 0 {
             return refuse("it takes at least 2 ranks and a row");
         }
-        if !agreed.native {
-            return refuse("its kernels are native functions of the software device");
-        }
         if !params.variant.has_post() {
             return refuse("the variant has no reduced input");
+        }
+        if !agreed.native && config.transport == TransportChoice::Bulk {
+            return refuse("device kernels of it go by lines, and CCLX_TRANSPORT=bulk");
+        }
+        if !agreed.native && batch_rows(params) == 0 {
+            return refuse("a row has more blocks than there is room for their sums");
         }
         if design == Fused::Delayed && params.variant != Variant::V41 {
             return refuse("y needs the sums, which this design computes after it");
@@ -146,8 +166,11 @@ impl MhcPlan {
 
     fn whole(params: &Params, design: Fused, request: &Request, agreed: &Agreed, config: &Config) -> Result<Self> {
         let geometry = Geometry::new(agreed.n, request.count, request.period, request.dtype.size())?;
+        // Device kernels of it go by lines.
+        let transport = if agreed.native { config.transport } else { TransportChoice::Lines };
+        let config = Config { transport, ..config.clone() };
         // What a fused kernel follows is a push algorithm; where the table says ring, a mesh.
-        let choice = match select::select(request, &geometry, agreed, config)? {
+        let choice = match select::select(request, &geometry, agreed, &config)? {
             Choice::Ring { .. } => {
                 let mesh = Config { allreduce: Algorithm::Mesh, ..config.clone() };
                 select::select(request, &geometry, agreed, &mesh)?
@@ -158,8 +181,16 @@ impl MhcPlan {
             return Err(Error::NotImplemented(format!("mHC by design {design} after {choice:?}")));
         };
         let reduce = PushPlan::new(request, agreed, mode, transport, wires)?;
-        Ok(Self { params: *params, design, reduce, round_rows: u32::try_from(params.rows).unwrap_or(u32::MAX) })
-            .and_then(|plan| plan.within(agreed))
+        // Of a batch each work-group has some blocks of columns.
+        let (rows, groups) = match agreed.native {
+            true => (params.rows, wires),
+            false => {
+                let useful = params.blocks().min(MAX_WIRES) as u32;
+                (batch_rows(params).min(params.rows), wires.max(most_groups(agreed, &config).min(useful)))
+            }
+        };
+        let round_rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        Self { params: *params, design, reduce, round_rows, groups }.within(agreed)
     }
 
     fn by_owners(params: &Params, request: &Request, agreed: &Agreed, config: &Config) -> Result<Self> {
@@ -168,7 +199,7 @@ impl MhcPlan {
         let lines = push_tiles > 0 && config.transport != TransportChoice::Bulk;
         let refuse = |why: String| Err(Error::NotImplemented(format!("mHC by design c on {n} ranks: {why}")));
         // On a GPU a line is one trip less, and rows are short.
-        let transport = match (bulk, lines) {
+        let transport = match (bulk && agreed.native, lines) {
             (true, false) => Transport::Bulk,
             (true, true) if family == DeviceFamily::Software => Transport::Bulk,
             (_, true) => Transport::Lines(form),
@@ -177,12 +208,21 @@ impl MhcPlan {
         let elem = params.dtype.size();
         let row = Geometry::new(n, params.hidden, Some(params.hidden), elem)?;
         let row_bytes = params.hidden * elem as u64;
-        // One thread plays all wires of the software device.
-        let wanted = if family == DeviceFamily::Software { 1 } else { select::wires_for(family, row_bytes) };
-        let most = agreed.max_wires.min(config.max_wires).min(MAX_WIRES as u32 - 1).max(1);
+        let wanted = match family {
+            // One thread plays all wires.
+            DeviceFamily::Software if agreed.native => 1,
+            DeviceFamily::Software => 2,
+            _ => select::wires_for(family, row_bytes),
+        };
+        let most = most_groups(agreed, config).min(MAX_WIRES as u32 - 1);
         let mut wires = wanted.min(most).min(row.blocks_in_chunk(0).max(1) as u32);
         let layout = agreed.layout();
         loop {
+            // Of each row a wire of a device kernel has the same columns, so that it reads no more of `fn` than theirs.
+            let deals = |wires: u32| (0..n).all(|chunk| row.blocks_in_chunk(chunk).is_multiple_of(u64::from(wires)));
+            while !agreed.native && params.rows > 1 && !deals(wires) {
+                wires -= 1;
+            }
             // Sums go as one more wire.
             let part = match transport {
                 Transport::Bulk => bulk_bytes / (wires + 1) / BLOCK_BYTES as u32 * BLOCK_BYTES as u32,
@@ -193,8 +233,8 @@ impl MhcPlan {
                 let blocks = (rows * row.blocks_in_chunk(0)).div_ceil(u64::from(wires));
                 blocks * BLOCK_WORDS as u64 <= capacity && rows * row_sums(params) as u64 <= capacity
             };
-            let most = u64::from(MOST_ROUND_ROWS).min(params.rows);
-            match (1..=most).rev().find(|rows| fits(*rows)) {
+            let of_round = if agreed.native { u64::from(MOST_ROUND_ROWS) } else { batch_rows(params) };
+            match (1..=of_round.min(params.rows)).rev().find(|rows| fits(*rows)) {
                 Some(rows) => {
                     let rounds = u32::try_from(params.rows.div_ceil(rows))
                         .map_err(|_| Error::NotImplemented(format!("mHC of {} rows", params.rows)))?;
@@ -213,8 +253,12 @@ impl MhcPlan {
                         rounds,
                         layout,
                     };
-                    let plan = Self { params: *params, design: Fused::Owner, reduce, round_rows: rows as u32 };
-                    return plan.within(agreed);
+                    let shares = match agreed.native || !params.variant.has_pre() {
+                        true => 1,
+                        false => (most_groups(agreed, config).min(groups_for(family)) / wires).clamp(1, MOST_SHARES),
+                    };
+                    let (design, round_rows, groups) = (Fused::Owner, rows as u32, wires * shares);
+                    return Self { params: *params, design, reduce, round_rows, groups }.within(agreed);
                 }
                 // Fewer wires leave each a larger part.
                 None if wires > 1 => wires /= 2,
@@ -331,6 +375,28 @@ impl MhcPlan {
     }
 }
 
+/// Most work-groups that share one wire's part of the sums.
+const MOST_SHARES: u32 = 4;
+
+/// Work-groups that a device kernel by owners is given: of a row each reads a few kilobytes of `fn`.
+const fn groups_for(family: DeviceFamily) -> u32 {
+    match family {
+        DeviceFamily::Software => 4,
+        DeviceFamily::IntelPcie | DeviceFamily::IntelXelink | DeviceFamily::Cuda => 32,
+    }
+}
+
+/// Work-groups that run at once on every rank, and that the user permits.
+fn most_groups(agreed: &Agreed, config: &Config) -> u32 {
+    agreed.max_wires.min(config.max_wires).clamp(1, MAX_WIRES as u32)
+}
+
+/// Rows of a device kernel's batch; 0 where one row's sums are too many.
+fn batch_rows(params: &Params) -> u64 {
+    let sums = (params.blocks() * row_sums(params)).max(1) as u64;
+    u64::from(BATCH_STREAMS / params.streams).min(SUMS_OF_BATCH / sums)
+}
+
 /// Words of data that a wire's part of a slot holds.
 pub(super) fn words_of(transport: Transport, part: u32) -> u64 {
     match transport {
@@ -346,6 +412,9 @@ impl fmt::Display for MhcPlan {
         self.reduce.fmt(f)?;
         if self.design == Fused::Owner {
             write!(f, " of {} row{}", self.round_rows, plural(self.round_rows))?;
+        }
+        if self.groups != self.reduce.wires {
+            write!(f, " by {} work-groups", self.groups)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::{Executable, Kind, ZeEndpoint};
 use crate::mhc::{self, Workspace};
+use crate::recording::Recording;
 use ccl_core::mhc::{Buffers, Params};
 use ccl_core::plan::Agreed;
 use ccl_core::plan::mhc::{Fused, MhcPlan};
@@ -11,8 +12,7 @@ impl ZeEndpoint {
     /// See [`crate::Communicator::prepare_mhc`].
     pub(crate) fn prepare_mhc(&self, agreed: &Agreed) -> Result<()> {
         if self.mhc.get().is_none() {
-            mhc::load(&self.gpu, agreed)?;
-            let made = Workspace::new(&self.gpu, &self.stream)?;
+            let made = Workspace::new(&self.gpu, &self.stream, agreed)?;
             // Of two that come at once one has made it in vain.
             self.mhc.get_or_init(|| made);
         }
@@ -27,6 +27,18 @@ impl ZeEndpoint {
             Some(workspace) => Kind::Mhc(workspace.launch(params, n, buffers)?),
         };
         Ok(Executable { kind })
+    }
+
+    /// A boundary in a recording has memory of the recording's: replays run beside eager boundaries, and no busy words are
+    /// in the way. A native kernel needs none.
+    pub(super) fn of_recording(&self, recording: &Recording, executable: &Executable) -> Result<Option<Executable>> {
+        match &executable.kind {
+            Kind::Mhc(launch) if !self.gpu.facts.native => {
+                let memory = recording.workspace(&self.gpu, || mhc::memory(&self.gpu, &self.stream))?;
+                Ok(Some(Executable { kind: Kind::Mhc(launch.with_memory(memory)) }))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The same after an all-reduce of `rank`, in one launch.
@@ -46,7 +58,7 @@ impl ZeEndpoint {
             peers: self.table.address as u64,
         };
         let ready = workspace.fused.ready(&self.gpu, params, design, plan)?;
-        let launch = ready.launch(rank, buffers, addresses, workspace.memory());
+        let launch = workspace.fused.launch(&ready, rank, buffers, addresses, workspace.memory());
         Ok(Executable { kind: Kind::Fused(launch) })
     }
 }

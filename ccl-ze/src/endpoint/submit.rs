@@ -100,6 +100,8 @@ impl ZeEndpoint {
         // One call at a time, as the chain does it for calls that are issued.
         let _chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
+        let own = self.of_recording(recording, executable)?;
+        let executable = own.as_ref().unwrap_or(executable);
         self.held_by(recording, executable);
         if let Some(table) = executable.table() {
             recording.keep(table.clone());

@@ -7,9 +7,10 @@ use crate::gpu::Gpu;
 use crate::kernels::{Family, fused_name};
 use crate::memory::Allocation;
 use crate::module::KernelId;
+use crate::stream::Stream;
 use ccl_core::mhc::{Buffers, Params};
 use ccl_core::plan::Agreed;
-use ccl_core::plan::mhc::{Fused, MhcPlan};
+use ccl_core::plan::mhc::{Fused, MhcPlan, SHARED_BYTES, SHARED_HEAD_BYTES};
 use ccl_core::plan::push::{Mode, Transport};
 use ccl_core::protocol::{CommState, HostBlock};
 use ccl_core::{DataType, Error, Kind, Result};
@@ -19,11 +20,14 @@ use std::sync::Arc;
 /// Arguments of a boundary's kernel.
 const MHC: usize = MHC_ARGS.len();
 
+/// Arguments of a fused kernel besides.
+const MORE: usize = 8;
+
 /// Sizes of a fused kernel's arguments: those of a boundary's, whose `shape` has also the mode, the design and the rank;
-/// then x_out, state, host, peers (as for push kernels), `kind` with `part` above it, and rounds with the rows of a round
-/// above them.
-pub(crate) const FUSED_ARGS: [usize; MHC + 6] = {
-    let mut sizes = [8; MHC + 6];
+/// then x_out, state, host, peers (as for push kernels), `kind` with `part` above it, rounds with the rows of a round or a
+/// batch above them, what stands for a factor ([`MhcPlan::factor`]), and the wires, of which there are fewer than groups.
+pub(crate) const FUSED_ARGS: [usize; MHC + MORE] = {
+    let mut sizes = [8; MHC + MORE];
     let mut i = 0;
     while i < MHC {
         sizes[i] = MHC_ARGS[i];
@@ -43,9 +47,10 @@ const RANK_SHIFT: u32 = 24;
 const KEPT: usize = 64;
 
 /// Calls made ready, by what they are.
-#[derive(Default)]
 pub(crate) struct FusedCalls {
     kept: Mutex<Kept>,
+    /// What work-groups share, if there are several.
+    shared: Option<Arc<Allocation>>,
 }
 
 #[derive(Default)]
@@ -79,16 +84,29 @@ pub(crate) struct Addresses {
     pub(crate) peers: u64,
 }
 
-/// Compiles the kernels of what `agreed` lets calls go by.
-pub(crate) fn load(gpu: &Gpu, agreed: &Agreed) -> Result<()> {
-    if !agreed.native {
-        return Ok(());
-    }
-    gpu.load(Family::Fused(agreed.form))?;
-    gpu.load(Family::FusedBulk)
-}
-
 impl FusedCalls {
+    /// Compiles the kernels of what `agreed` lets calls go by, and allocates what their groups share.
+    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed) -> Result<FusedCalls> {
+        let mut shared = None;
+        if agreed.native {
+            gpu.load(Family::Fused(agreed.form))?;
+            gpu.load(Family::FusedBulk)?;
+        } else if agreed.n > 1 && agreed.push_tiles > 0 {
+            gpu.load(Family::Fused(agreed.form))?;
+            let memory = Arc::new(Allocation::device(gpu, SHARED_BYTES)?);
+            // SAFETY: memory of this size, which lives until the stream has settled.
+            unsafe { stream.fill(memory.address, 0, SHARED_HEAD_BYTES, &[])? };
+            stream.settle()?;
+            shared = Some(memory);
+        }
+        Ok(FusedCalls { kept: Mutex::default(), shared })
+    }
+
+    /// Leaks the memory: work that may still use it doesn't end.
+    pub(crate) fn forget(&self) {
+        std::mem::forget(self.shared.clone());
+    }
+
     /// The plan of a call and its kernel: kept, or by `plan`.
     pub(crate) fn ready(
         &self,
@@ -112,6 +130,13 @@ impl FusedCalls {
         let name = fused_name(params.dtype, params.hc(), granule);
         let kernel = gpu.modules.find(family, &name);
         let kernel = kernel.ok_or_else(|| Error::NotImplemented(format!("kernel {name} on this device")))?;
+        let resident = gpu.modules.kernel(kernel).facts.resident_groups;
+        if resident < plan.groups {
+            return Err(Error::NotImplemented(format!(
+                "{} work-groups of {name} at once: this device runs {resident}; CCLX_MAX_WIRES={resident} permits no more",
+                plan.groups
+            )));
+        }
         let ready = Ready { plan, kernel };
         if kept.calls.len() < KEPT {
             kept.calls.push(ready);
@@ -122,23 +147,25 @@ impl FusedCalls {
         }
         Ok(ready)
     }
-}
 
-impl Ready {
-    /// A call of `rank`. What it is of has been checked.
+    /// A call of `rank`. What it is of has been checked. Kernels whose groups share nothing are given `workspace`.
     pub(crate) fn launch(
         &self,
+        ready: &Ready,
         rank: usize,
         buffers: &Buffers,
         addresses: Addresses,
-        memory: &Arc<Allocation>,
+        workspace: &Arc<Allocation>,
     ) -> FusedLaunch {
-        let Ready { plan, kernel } = self;
+        let memory = self.shared.as_ref().unwrap_or(workspace);
+        let Ready { plan, kernel } = ready;
         let (reduce, params) = (&plan.reduce, &plan.params);
         let kind = Kind::new(reduce.dtype, reduce.op, reduce.order);
         let mut words = [0; FUSED_ARGS.len()];
         let boundary = arguments(params, reduce.n, &buffers.of_launch(params), memory.address, &Grid::WHOLE);
         words[..MHC].copy_from_slice(&boundary);
+        // What a boundary alone has above the number of ranks is of no meaning here.
+        words[SHAPE] &= 0xFFFF;
         words[SHAPE] |= if reduce.mode == Mode::Mesh { MESH } else { 0 };
         words[SHAPE] |= (plan.design as u64) << DESIGN_SHIFT | (rank as u64) << RANK_SHIFT;
         words[MHC..].copy_from_slice(&[
@@ -148,8 +175,10 @@ impl Ready {
             addresses.peers,
             u64::from(kind.word()) | u64::from(reduce.part) << 32,
             u64::from(reduce.rounds) | u64::from(plan.round_rows) << 32,
+            plan.factor(),
+            u64::from(reduce.wires),
         ]);
-        FusedLaunch { kernel: *kernel, groups: reduce.wires, arguments: words, memory: memory.clone() }
+        FusedLaunch { kernel: *kernel, groups: plan.groups, arguments: words, memory: memory.clone() }
     }
 }
 
@@ -170,6 +199,8 @@ pub(crate) struct FusedArgs {
     pub(crate) state: *mut CommState,
     pub(crate) host: *mut HostBlock,
     pub(crate) peers: *const *mut u8,
+    pub(crate) factor: u64,
+    pub(crate) wires: u32,
 }
 
 /// What [`FusedCalls::launch`] packed.
@@ -178,7 +209,7 @@ pub(crate) fn unpack_fused(words: &[u64; FUSED_ARGS.len()], dtype: DataType, str
     let boundary: [u64; MHC] = std::array::from_fn(|i| words[i]);
     let (params, n, buffers) = unpack(&boundary, dtype, streams);
     let shape = words[SHAPE];
-    let [x_out, state, host, peers, kind_part, rounds_rows] = std::array::from_fn(|i| words[MHC + i]);
+    let [x_out, state, host, peers, kind_part, rounds_rows, factor, wires] = std::array::from_fn(|i| words[MHC + i]);
     FusedArgs {
         params,
         buffers: Buffers { x_out: x_out as *mut _, ..buffers },
@@ -193,5 +224,7 @@ pub(crate) fn unpack_fused(words: &[u64; FUSED_ARGS.len()], dtype: DataType, str
         state: state as *mut CommState,
         host: host as *mut HostBlock,
         peers: peers as *const *mut u8,
+        factor,
+        wires: wires as u32,
     }
 }

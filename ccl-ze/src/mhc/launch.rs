@@ -9,6 +9,7 @@ use crate::stream::Stream;
 #[cfg(any(feature = "soft", test))]
 use ccl_core::mhc::Variant;
 use ccl_core::mhc::{Buffers, Params};
+use ccl_core::plan::Agreed;
 use ccl_core::{DataType, Error, Result};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub(crate) const MHC_ARGS: [usize; 27] =
 /// In `shape`: the row's sums are added by whichever work-group is the last; and where the number of parts is.
 const SPLIT: u64 = 1 << 16;
 const PARTS_SHIFT: u32 = 17;
+
+/// Where the workspace is among the arguments.
+const WORKSPACE: usize = 15;
 
 /// Types and streams that there is a kernel for.
 pub(crate) const DTYPES: [DataType; 3] = [DataType::Bfloat16, DataType::Float16, DataType::Float32];
@@ -63,8 +67,9 @@ pub(crate) struct Launch {
 
 impl Workspace {
     /// Compiles the kernels and allocates the memory.
-    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream) -> Result<Workspace> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed) -> Result<Workspace> {
         gpu.load(Family::Mhc)?;
+        let fused = FusedCalls::new(gpu, stream, agreed)?;
         let mut kernels = Vec::new();
         for dtype in DTYPES {
             for streams in STREAMS {
@@ -74,11 +79,8 @@ impl Workspace {
             }
         }
         let kernels = std::array::from_fn(|dtype| std::array::from_fn(|streams| kernels[3 * dtype + streams]));
-        let memory = Arc::new(Allocation::device(gpu, WORKSPACE_BYTES)?);
-        // SAFETY: memory of this size, which lives until the stream has settled.
-        unsafe { stream.fill(memory.address, 0, COUNTER_BYTES, &[])? };
-        stream.settle()?;
-        Ok(Workspace { memory, fused: FusedCalls::default(), kernels })
+        let memory = memory(gpu, stream)?;
+        Ok(Workspace { memory, fused, kernels })
     }
 
     /// The launch of a boundary that has rows, for `n` ranks.
@@ -101,6 +103,25 @@ impl Workspace {
     /// Leaks the memory: work that may still use it doesn't end.
     pub(crate) fn forget(&self) {
         std::mem::forget(self.memory.clone());
+        self.fused.forget();
+    }
+}
+
+/// Memory for the work-groups of boundaries that take turns, its counters at 0.
+pub(crate) fn memory(gpu: &Arc<Gpu>, stream: &Stream) -> Result<Arc<Allocation>> {
+    let memory = Arc::new(Allocation::device(gpu, WORKSPACE_BYTES)?);
+    // SAFETY: memory of this size, which lives until the stream has settled.
+    unsafe { stream.fill(memory.address, 0, COUNTER_BYTES, &[])? };
+    stream.settle()?;
+    Ok(memory)
+}
+
+impl Launch {
+    /// The same with other memory for its work-groups.
+    pub(crate) fn with_memory(&self, memory: Arc<Allocation>) -> Launch {
+        let mut arguments = self.arguments;
+        arguments[WORKSPACE] = memory.address as u64;
+        Launch { arguments, memory, ..*self }
     }
 }
 

@@ -3,13 +3,13 @@
 mod fused;
 mod launch;
 
-pub(crate) use fused::{Addresses, FUSED_ARGS, FusedCalls, FusedLaunch, load};
+pub(crate) use fused::{Addresses, FUSED_ARGS, FusedCalls, FusedLaunch};
 #[cfg(feature = "soft")]
 pub(crate) use fused::{FusedArgs, unpack_fused};
 
 #[cfg(feature = "soft")]
 pub(crate) use launch::unpack;
-pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace};
+pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace, memory};
 
 use crate::communicator::{CallOptions, Communicator};
 use crate::completion::Completion;
@@ -18,7 +18,7 @@ use crate::saving::Boundary;
 use crate::stream::Stream;
 use ccl_core::corpus::AllReduce;
 use ccl_core::device::Edges;
-use ccl_core::mhc::{Buffers, Design, Params};
+use ccl_core::mhc::{Buffers, Design, Params, Variant};
 use ccl_core::plan::Request;
 use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::{Error, ReduceOp, Result};
@@ -76,6 +76,9 @@ impl Communicator {
         if !params.variant.has_post() {
             return Err(Error::InvalidArgument(format!("mHC: a reduction before {}, which has no x", params.variant)));
         }
+        if design == Design::B && params.variant != Variant::V41 {
+            return Err(Error::NotImplemented(format!("mHC {} by design b: y needs the sums", params.variant)));
+        }
         // Nothing travels: whatever the design, the boundary is all there is.
         let alone = self.world_size() == 1 || params.rows == 0;
         let fused = match design {
@@ -84,7 +87,7 @@ impl Communicator {
             Design::A => Some(Fused::Whole),
             Design::B => Some(Fused::Delayed),
             Design::C => Some(Fused::Owner),
-            Design::Auto => self.core().info().agreed.native.then_some(Fused::Owner),
+            Design::Auto => Fused::auto(params, &self.core().info().agreed),
         };
         let Some(by) = fused else {
             // SAFETY: passed on to the caller; checked above.
@@ -93,8 +96,8 @@ impl Communicator {
         match self.ready(params, buffers, by) {
             // SAFETY: as above.
             Ok(executable) => unsafe { self.fused(params, buffers, by, &executable, stream, options) },
-            // What can't be planned is refused on all ranks alike.
-            Err(_) if design == Design::Auto && self.plan_mhc(params, by).is_err() => {
+            // What can't be planned, or doesn't run on devices of this kind, is refused on all ranks alike.
+            Err(Error::NotImplemented(_)) if design == Design::Auto => {
                 // SAFETY: as above.
                 unsafe { self.unfused(params, buffers, stream, options) }
             }
@@ -108,7 +111,8 @@ impl Communicator {
     }
 
     fn ready(&self, params: &Params, buffers: &Buffers, design: Fused) -> Result<Executable> {
-        if design != Fused::Owner && buffers.x_out.is_null() && !params.variant.has_pre() {
+        let has_place = design == Fused::Owner && self.core().info().agreed.native;
+        if !has_place && buffers.x_out.is_null() && !params.variant.has_pre() {
             return Err(Error::InvalidArgument("mHC: post alone by this design wants x_out (x itself will do)".into()));
         }
         let plan = || self.plan_mhc(params, design);

@@ -110,6 +110,9 @@ fn dtype(text: &str) -> Result<DataType, String> {
 }
 
 fn designs(text: &str) -> Result<Designs, String> {
+    if text != "all" && text.split(',').any(|word| word == "all") {
+        return Err(format!("'{text}': 'all' is every design there is, and stands alone"));
+    }
     let Choice(designs) = choice(text, DESIGNS, design)?;
     Ok(Designs { designs, all: text == "all" })
 }
@@ -191,6 +194,7 @@ mod tests {
             ("--streams 3", "3 streams"),
             ("--variant v5", "unknown variant 'v5'"),
             ("--design d", "unknown design 'd'"),
+            ("--design c,all", "stands alone"),
             ("--design b", "--variant v41"),
             ("--dtype int8", "mHC of int8"),
             ("--ranks 0", "--ranks 0"),

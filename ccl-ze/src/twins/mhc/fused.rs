@@ -14,7 +14,7 @@ use ccl_core::mhc::{Buffers, Params, Variant};
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::plan::push::{PushPlan, Transport};
-use ccl_core::protocol::LineForm;
+use ccl_core::protocol::{LineForm, Shape};
 use ccl_core::{DataType, Kind};
 use std::ptr::null_mut;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
@@ -23,18 +23,17 @@ use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
 unsafe extern "C" fn kernel<const DTYPE: u32, const STREAMS: u32, const G: usize>(launch: *const zesoft_launch_t) {
     let Some(dtype) = DataType::from_abi(DTYPE) else { return };
     // SAFETY: the driver passes a live launch with the registered arguments.
-    let (groups, words) = unsafe {
-        let words = std::array::from_fn(|index| match FUSED_ARGS[index] {
+    let words = std::array::from_fn(|index| unsafe {
+        match FUSED_ARGS[index] {
             8 => arg::<u64>(&*launch, index),
             _ => u64::from(arg::<u32>(&*launch, index)),
-        });
-        ((*launch).group_count[0], words)
-    };
+        }
+    });
     let args = unpack_fused(&words, dtype, STREAMS);
     let _fp = fp::DefaultFp::enter();
     let transport = LineForm::from_granule(G).map_or(Transport::Bulk, Transport::Lines);
     // SAFETY: the host has checked what it launched, on an active communicator, for memory that its caller vouched for.
-    unsafe { run(&args, transport, groups) };
+    unsafe { run(&args, transport) };
 }
 
 /// All of them, as the software driver is told of them.
@@ -60,8 +59,9 @@ pub(super) fn all() -> Vec<Twin> {
 /// # Safety
 /// `args` are those of a launch on an active communicator whose ranks agreed on this transport; params and buffers have
 /// passed their checks.
-unsafe fn run(args: &FusedArgs, transport: Transport, wires: u32) {
-    let FusedArgs { params, n, rank, design, mode, kind, part, rounds, round_rows, state, host, peers, .. } = *args;
+unsafe fn run(args: &FusedArgs, transport: Transport) {
+    let FusedArgs { params, n, rank, design, mode, kind, part, rounds, round_rows, state, host, peers, wires, .. } =
+        *args;
     let simd = simd();
     let (Some((dtype, op, order)), Some(fold)) = (Kind::read(kind, 0), Fold::new(kind, 0, n, simd)) else { return };
     let rows = if design == Fused::Owner { u64::from(round_rows) } else { params.rows };
@@ -70,10 +70,10 @@ unsafe fn run(args: &FusedArgs, transport: Transport, wires: u32) {
     // SAFETY: the table has an address for each rank; words that are set before the first collective only.
     let (peers, layout) = unsafe { (std::slice::from_raw_parts(peers, n), call::layout(state, n)) };
     let reduce = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part, rounds, layout };
-    let plan = MhcPlan { params, design, reduce, round_rows };
+    let plan = MhcPlan { params, design, reduce, round_rows, groups: wires };
     let (output, output_bytes) = output(&params, &args.buffers);
-    let frame =
-        Frame { output_bytes, ..Frame::of_push(&reduce, (state, host), (peers, rank), plan.shape(kind), output) };
+    let shape = Shape::new(params.rows * params.hidden, params.hidden, args.factor, kind, rounds);
+    let frame = Frame { output_bytes, ..Frame::of_push(&reduce, (state, host), (peers, rank), shape, output) };
     let body = |call: &Call<'_>| {
         // SAFETY: by this function's contract.
         unsafe {

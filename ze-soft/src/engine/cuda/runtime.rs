@@ -92,9 +92,9 @@ impl Runtime {
             let (mut device, mut peer, mut can) = (0, 0, 0);
             // SAFETY: numbers below the count, and places for the answers.
             let asked = unsafe {
-                cuda!(self.api, cuDeviceGet(&raw mut device, from))
-                    .and_then(|()| cuda!(self.api, cuDeviceGet(&raw mut peer, to)))
-                    .and_then(|()| cuda!(self.api, cuDeviceCanAccessPeer(&raw mut can, device, peer)))
+                cuda!(&self.api, cuDeviceGet(&raw mut device, from))
+                    .and_then(|()| cuda!(&self.api, cuDeviceGet(&raw mut peer, to)))
+                    .and_then(|()| cuda!(&self.api, cuDeviceCanAccessPeer(&raw mut can, device, peer)))
             };
             asked.is_ok() && can != 0
         };

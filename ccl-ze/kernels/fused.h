@@ -1,0 +1,89 @@
+// What a collective's work-groups need that have work after it: to begin where there are more of them than wires, and to meet.
+#ifndef CCL_FUSED_H
+#define CCL_FUSED_H
+
+// In the argument `shape`, besides what a boundary's has: the algorithm, the design, the rank.
+#define IS_MESH(shape) (((shape) >> 17 & 1u) != 0)
+#define DESIGN_OF(shape) ((shape) >> 20 & 0xFu)
+#define RANK_OF(shape) ((shape) >> 24)
+#define DESIGN_DELAYED 2u
+#define DESIGN_OWNER 3u
+
+// The steps of design C that a wait tells of: ccl-core's `MhcPhase`. Of the others a meeting is told as the last.
+#define MHC_REDUCE 1u
+#define MHC_GATHER 3u
+#define MHC_FINISH 4u
+
+// Words of the workspace, all 0 between calls but RELEASED, then from SLOTS on the sums of blocks, of one batch of rows and
+// of the next in turn.
+#define COUNTED 0u
+#define MET 1u
+#define RELEASED 2u
+#define READY 64u
+#define SLOTS 256u
+#define SLOTS_OF_BATCH (((4u << 20) / 4u - SLOTS) / 2u)
+
+// All work-items come here; false if any has given up. What any has stored is seen by all.
+INLINE bool all_well(local struct entry *e)
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const bool well = e->failed == 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return well;
+}
+
+// As `begin`, of more groups than wires. Every group reads what others of this rank clear: so all wait until all wires are
+// cleared, everywhere. `filled` is what is filled where there is no result.
+INLINE bool begin_fused(const struct args *a, const struct args *filled, local struct entry *e, uint group, uint wires,
+                        uint log2_elem, bool *going)
+{
+    if (get_local_id(0) == 0) {
+        enter(a, e, group);
+        if (group == 0 && !e->overlapped)
+            compare(a, e);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (e->overlapped != 0) {
+        const struct place nowhere = {0, 0, 0};
+        if (get_local_id(0) == 0)
+            report(a, e, group, &nowhere, FAULT_OVERLAP, 1);
+        fill_failed(filled, log2_elem);
+        return false;
+    }
+    const bool clears = e->failed == 0 && e->clearing != 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (clears) {
+        if (group < wires)
+            clear_flags(a, e, group, wires);
+        // The last that each wire's barrier leaves in this rank's memory.
+        const struct place at = {1, 0, e->clearing};
+        global struct staging_head *head = (global struct staging_head *)a->inbox;
+        for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)
+            wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));
+    }
+    *going = all_well(e);
+    return true;
+}
+
+// All work-items of `groups` groups come here, and go on when all have: what any has stored is seen by all. False if this
+// group gave up.
+INLINE bool meet(const struct args *a, local struct entry *e, uint group, uint groups, uint round, global uint *workspace)
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0) {
+        fence_device_release();
+        // It doesn't change before this group, too, has come.
+        const struct place at = {MHC_FINISH, round, poll_word(workspace + RELEASED) + 1};
+        if (atomic_inc(workspace + MET) + 1 == groups) {
+            atomic_xchg(workspace + MET, 0u);
+            fence_device_release();
+            store_word(workspace + RELEASED, at.expected);
+        } else {
+            wait_for_token(a, e, group, &at, workspace + RELEASED);
+        }
+        fence_device_acquire();
+    }
+    return all_well(e);
+}
+
+#endif
