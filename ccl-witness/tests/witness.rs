@@ -173,3 +173,52 @@ fn without_comparing_nobody_is_convicted() {
     assert_eq!((seen.of("convicted"), seen.convictions().len(), seen.of("compared")), (0, 0, 0), "{}", seen.said);
     assert!(seen.of("calls") > 10_000);
 }
+
+/// Of every collective, on three ranks: the fifth call's result on rank 1, of which it is root if it has one, at one element.
+#[test]
+fn a_wrong_result_of_any_collective_is_convicted() {
+    let folder = workshop();
+    for name in ["AllReduce", "Reduce", "ReduceScatter", "Broadcast", "Scatter", "AllGather", "AllToAll", "AllToAllV"] {
+        let name = format!("oneccl{name}");
+        let mut variables = SPOILED.to_vec();
+        variables.retain(|(key, _)| *key != "WRONG_NAME" && *key != "WRONG_CALL");
+        variables.extend([("WRONG_NAME", &*name), ("WRONG_CALL", "5")]);
+        let seen = witness(folder.path(), 3, &["650"], &folder.path().join("libwrong.so"), &variables);
+        let convictions = seen.convictions();
+        assert_eq!(convictions.len(), 1, "{name}: {}", seen.said);
+        let wrong = convictions[0];
+        let what = wrong["what"].as_str().unwrap().split(' ').next().unwrap().replace('_', "");
+        assert_eq!(what, name["oneccl".len()..].to_lowercase(), "{wrong}");
+        let (rank, element, elements) = (&wrong["rank"], &wrong["element"], &wrong["wrong_elements"]);
+        assert_eq!((rank, element, elements), (&1.into(), &15.into(), &1.into()), "{name}: {wrong}");
+    }
+    // NEGATIVE CONTROL: what is not compared, whatever it holds, convicts nobody.
+    let mut variables = SPOILED.to_vec();
+    variables.retain(|(key, _)| *key != "WRONG_NAME" && *key != "WRONG_CALL");
+    variables.extend([("WRONG_NAME", "onecclRecv"), ("WRONG_CALL", "1")]);
+    let seen = witness(folder.path(), 3, &["800"], &folder.path().join("libwrong.so"), &variables);
+    assert_eq!((seen.of("convicted"), seen.convictions().len()), (0, 0), "{}", seen.said);
+}
+
+/// As torch ends: nothing is destroyed, and ranks leave one after the other.
+#[test]
+fn a_program_that_destroys_nothing_is_reported_on_as_well() {
+    let folder = workshop();
+    let seen = witness(folder.path(), 3, &["1500", "leave"], &built("libcclx.so"), &[]);
+    assert_eq!(seen.reports.len(), 6, "{}", seen.said);
+    assert_eq!(seen.of("convicted"), 0, "{}", seen.said);
+    assert!(seen.of("compared") > 1000, "{}", seen.said);
+}
+
+#[test]
+fn a_share_is_a_share_and_the_overhead_is_bounded() {
+    let folder = workshop();
+    let seen = witness(folder.path(), 2, &["6000"], &built("libcclx.so"), &[("CCLX_WITNESS_SHARE", "20")]);
+    let (calls, compared) = (seen.of("calls"), seen.of("compared"));
+    assert!((calls / 7..calls / 4).contains(&compared), "{compared} of {calls}: {}", seen.said);
+    // Less than any witness takes of a program that does nothing else: fewer and fewer calls are compared.
+    let seen = witness(folder.path(), 2, &["12000"], &built("libcclx.so"), &[("CCLX_WITNESS_OVERHEAD", "1")]);
+    let (calls, compared) = (seen.of("calls"), seen.of("compared"));
+    assert!(compared > 0 && compared < calls * 3 / 4, "{compared} of {calls}: {}", seen.said);
+    assert_eq!(seen.of("convicted"), 0);
+}
