@@ -79,7 +79,8 @@ fill_cache() {
     compile_all 8 16 64
     # All but the mutated family is there now.
     compile_all ring_l16-{flag_first,frozen_base,one_slot_fewer,truncate} \
-        push_l16-{flag_first,one_generation,wrong_order} bulk-{bulk_flag_first,one_generation,wrong_order}
+        push_l16-{flag_first,one_generation,wrong_order} bulk-{bulk_flag_first,one_generation,wrong_order} \
+        channel_l16-no_credit
 }
 
 timed 'compiling modules' fill_cache

@@ -17,7 +17,8 @@ committed=$source/spirv
 
 # A rule of the protocol broken in each, in a family, by a macro of that name in the sources.
 MUTANTS=(ring_l16:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL}
-    push_l16:{FLAG_FIRST,ONE_GENERATION,WRONG_ORDER} bulk:{BULK_FLAG_FIRST,ONE_GENERATION,WRONG_ORDER})
+    push_l16:{FLAG_FIRST,ONE_GENERATION,WRONG_ORDER} bulk:{BULK_FLAG_FIRST,ONE_GENERATION,WRONG_ORDER}
+    channel_l16:NO_CREDIT)
 
 need_packages python3 clang-15 llvm-spirv-15 spirv-tools
 

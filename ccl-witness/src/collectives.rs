@@ -34,9 +34,8 @@ fn root(number: c_int) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-/// # Safety
-/// The buffers hold what the call says; `run` makes it.
-unsafe fn watched(
+/// Makes a call by `run`, and keeps what `call` says of it.
+fn watched(
     comm: *mut c_void,
     stream: *mut c_void,
     call: impl FnOnce(&Watched) -> Result<Call, &'static str>,
@@ -62,13 +61,11 @@ unsafe fn watched(
         return code;
     }
     let entered = watched.enter();
-    // SAFETY: by this function's contract.
-    let begun = unsafe { watched.begin(call, true, false) };
+    let begun = watched.begin(call, true, false);
     let code = run();
     let alone = watched.leave(entered);
     if let Some(begun) = begun {
-        // SAFETY: as above.
-        unsafe { watched.end(begun, code, alone) };
+        watched.end(begun, code, alone);
     }
     code
 }
@@ -93,7 +90,7 @@ pub unsafe extern "C" fn onecclAllReduce(
         Ok(Call { what, count, dtype, op, table, send: send as usize, recv: recv as usize })
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclAllReduce(send, recv, count, dtype, op, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclAllReduce(send, recv, count, dtype, op, comm, stream) })
 }
 
 /// Reduces to the root.
@@ -117,7 +114,7 @@ pub unsafe extern "C" fn onecclReduce(
         Ok(Call { op: call.1, ..call.0 })
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclReduce(send, recv, count, dtype, op, to, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclReduce(send, recv, count, dtype, op, to, comm, stream) })
 }
 
 /// Reduces; each rank gets its piece.
@@ -140,7 +137,7 @@ pub unsafe extern "C" fn onecclReduceScatter(
         Ok(Call { op: call.1, ..call.0 })
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclReduceScatter(send, recv, count, dtype, op, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclReduceScatter(send, recv, count, dtype, op, comm, stream) })
 }
 
 /// From the root to every rank.
@@ -161,7 +158,7 @@ pub unsafe extern "C" fn onecclBroadcast(
         moving(root(from).map(|root| Collective::Broadcast { root }), count, dtype, send, recv).ok_or(STRANGE)
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclBroadcast(send, recv, count, dtype, from, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclBroadcast(send, recv, count, dtype, from, comm, stream) })
 }
 
 /// A piece from the root to each rank.
@@ -182,7 +179,7 @@ pub unsafe extern "C" fn onecclScatter(
         moving(root(from).map(|root| Collective::Scatter { root }), count, dtype, send, recv).ok_or(STRANGE)
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclScatter(send, recv, count, dtype, from, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclScatter(send, recv, count, dtype, from, comm, stream) })
 }
 
 /// Every rank's piece to every rank.
@@ -200,7 +197,7 @@ pub unsafe extern "C" fn onecclAllGather(
 ) -> Code {
     let call = |_: &Watched| moving(Some(Collective::AllGather), count, dtype, send, recv).ok_or(STRANGE);
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclAllGather(send, recv, count, dtype, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclAllGather(send, recv, count, dtype, comm, stream) })
 }
 
 /// A piece from each rank to each.
@@ -218,7 +215,7 @@ pub unsafe extern "C" fn onecclAllToAll(
 ) -> Code {
     let call = |_: &Watched| moving(Some(Collective::AllToAll), count, dtype, send, recv).ok_or(STRANGE);
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclAllToAll(send, recv, count, dtype, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclAllToAll(send, recv, count, dtype, comm, stream) })
 }
 
 /// The same with pieces of any size.
@@ -245,7 +242,7 @@ pub unsafe extern "C" fn onecclAllToAllV(
         Ok(Call { table: Some(Box::new(table)), ..call })
     };
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, call, || under::onecclAllToAllV(send, to, recv, from, dtype, comm, stream)) }
+    watched(comm, stream, call, || unsafe { under::onecclAllToAllV(send, to, recv, from, dtype, comm, stream) })
 }
 
 /// Pieces of so many elements, one after the other; such as pass the end of memory are refused when they are looked at.
@@ -274,7 +271,7 @@ pub unsafe extern "C" fn onecclSend(
     stream: *mut c_void,
 ) -> Code {
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, |_| Err(MESSAGE), || under::onecclSend(send, count, dtype, peer, comm, stream)) }
+    watched(comm, stream, |_| Err(MESSAGE), || unsafe { under::onecclSend(send, count, dtype, peer, comm, stream) })
 }
 
 /// Passed on, and counted.
@@ -291,5 +288,5 @@ pub unsafe extern "C" fn onecclRecv(
     stream: *mut c_void,
 ) -> Code {
     // SAFETY: passed on to the caller.
-    unsafe { watched(comm, stream, |_| Err(MESSAGE), || under::onecclRecv(recv, count, dtype, peer, comm, stream)) }
+    watched(comm, stream, |_| Err(MESSAGE), || unsafe { under::onecclRecv(recv, count, dtype, peer, comm, stream) })
 }

@@ -110,8 +110,7 @@ pub unsafe extern "C" fn onecclGroupEnd() -> Code {
         if !entered.iter().any(|(known, _)| Arc::ptr_eq(known, &watched)) {
             entered.push((watched.clone(), watched.enter()));
         }
-        // SAFETY: callers keep the buffers of their calls until the group's end.
-        let call = unsafe { watched.begin(call, false, hidden) };
+        let call = watched.begin(call, false, hidden);
         begun.extend(call.map(|call| (watched, call)));
     }
     // SAFETY: passed on to the caller.
@@ -119,8 +118,7 @@ pub unsafe extern "C" fn onecclGroupEnd() -> Code {
     let alone: Vec<_> = entered.into_iter().map(|(watched, mark)| (watched.leave(mark), watched)).collect();
     for (watched, call) in begun {
         let alone = alone.iter().any(|(alone, known)| *alone && Arc::ptr_eq(known, &watched));
-        // SAFETY: as above; it has returned.
-        unsafe { watched.end(call, code, alone) };
+        watched.end(call, code, alone);
     }
     if code == SUCCESS {
         born.into_iter().for_each(|(place, birth)| places::birth(place, birth));

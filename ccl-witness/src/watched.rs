@@ -9,9 +9,13 @@ use crate::report::{Spent, Tally};
 use crate::sample::Sample;
 use ccl_core::types::Factor;
 use ccl_core::{DataType, ReduceOp};
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -190,20 +194,14 @@ impl Watched {
     }
 
     /// A call is about to be made; keeps its input. A caller that has a group open can't wait for room.
-    ///
-    /// # Safety
-    /// The input holds what the call says.
-    pub(crate) unsafe fn begin(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
+    pub(crate) fn begin(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
         let since = Instant::now();
-        // SAFETY: passed on to the caller.
-        let begun = unsafe { self.keep_input(call, may_wait, hidden) };
+        let begun = self.keep_input(call, may_wait, hidden);
         self.took(since);
         begun
     }
 
-    /// # Safety
-    /// As for [`Self::begin`].
-    unsafe fn keep_input(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
+    fn keep_input(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
         if !self.is_over() && may_wait && !self.queue.wait_for_room(self.patience) {
             self.give_up(&format!("other ranks did not make their calls within {} s", self.patience.as_secs_f64()));
         }
@@ -233,17 +231,13 @@ impl Watched {
                 if call.op == Op::Unknown {
                     return Err("its factor is in device memory".into());
                 }
-                // SAFETY: by this function's contract.
-                Ok((unsafe { copied(call.send, send) }, recv))
+                Ok((copied(call.send, send)?, recv))
             });
         Some(Begun { number, place, call, data })
     }
 
     /// The call has returned; keeps its output.
-    ///
-    /// # Safety
-    /// The output holds what the call says.
-    pub(crate) unsafe fn end(&self, begun: Begun, code: Code, alone: bool) {
+    pub(crate) fn end(&self, begun: Begun, code: Code, alone: bool) {
         let since = Instant::now();
         let Begun { number, place, call, data } = begun;
         let data = data.and_then(|(input, bytes)| {
@@ -253,8 +247,7 @@ impl Watched {
             if !alone {
                 return Err("another thread made calls on the communicator at the same time".into());
             }
-            // SAFETY: by this function's contract.
-            Ok((input, unsafe { copied(call.recv, bytes) }))
+            Ok((input, copied(call.recv, bytes)?))
         });
         let bytes = data.as_ref().map_or(0, |(input, output)| input.len() + output.len());
         self.queue.fill(place, Job::Call(Box::new(Kept { number, call, data })), bytes);
@@ -334,12 +327,33 @@ impl Watched {
     }
 }
 
-/// # Safety
-/// There are so many bytes at `address`.
-unsafe fn copied(address: usize, bytes: usize) -> Vec<u8> {
-    if bytes == 0 {
-        return Vec::new();
+/// A copy of so many bytes at `address`. The system makes it: what the host can't read, as a device's memory, is told and does
+/// not end the program.
+fn copied(address: usize, bytes: usize) -> Result<Vec<u8>, String> {
+    let mut copy = vec![0u8; bytes];
+    let mut at = 0;
+    while at < bytes {
+        let from = RemoteIoVec { base: address + at, len: bytes - at };
+        match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut copy[at..])], &[from]) {
+            Ok(0) | Err(Errno::EFAULT) => return Err("its buffers are not the host's".into()),
+            Ok(read) => at += read,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(format!("process_vm_readv, by which buffers are copied, is refused: {errno}")),
+        }
     }
-    // SAFETY: by this function's contract; nobody writes them while the call of which they are is being begun or is over.
-    unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
+    Ok(copy)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_can_not_be_read_is_told() {
+        let text: Vec<u8> = (0..100_000).map(|i| (i * 7 + i / 256) as u8).collect();
+        assert_eq!(copied(text.as_ptr() as usize, text.len()).unwrap(), text);
+        assert!(copied(0, 0).unwrap().is_empty());
+        assert!(copied(4096, 8).unwrap_err().contains("not the host's"));
+    }
 }

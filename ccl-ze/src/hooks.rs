@@ -51,6 +51,22 @@ pub const REST_IN_MESSAGE: u32 = 1 << 25;
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
 
+/// The calls of a group of the C API are made in the order in which they were queued.
+#[cfg(feature = "test-hooks")]
+pub static GROUPS_AS_QUEUED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether [`GROUPS_AS_QUEUED`] is switched on.
+#[cfg(feature = "test-hooks")]
+pub fn groups_as_queued() -> bool {
+    GROUPS_AS_QUEUED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Not without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub const fn groups_as_queued() -> bool {
+    false
+}
+
 /// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
 /// communicator.
 #[cfg(all(feature = "soft", feature = "test-hooks"))]

@@ -1,8 +1,9 @@
 //! Groups of the C ABI: whatever order each rank queues its calls in, the results are those of one call after the other.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+use ccl_core::bootstrap::UniqueId;
 use ccl_tests::Group;
-use ccl_tests::abi::{INT32, SUM, last_error, new_id};
+use ccl_tests::abi::{INT32, SUM, id_of, join, last_error, new_id};
 use cclx::*;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
@@ -200,6 +201,87 @@ fn receives_before_sends_need_a_group() {
             }
         }
     });
+}
+
+/// NEGATIVE CONTROL of the order in which a group's calls are made: in the order in which they were queued, a message before
+/// a collective on one rank and behind it on the other, and two communicators in different orders, wait until the deadline.
+#[test]
+fn groups_need_their_order() {
+    let group = Group::new("groups_need_their_order", 2).env("CCLX_DEVICE", "soft");
+    group.env("CCLX_TIMEOUT_MS", 2000).env("CCLX_ON_ERROR", "log").limit(Duration::from_secs(90)).run(|me| {
+        let peer = 1 - me.rank;
+        for (as_queued, several) in [(false, false), (false, true), (true, false), (true, true)] {
+            let first = me_again(&me, as_queued, several);
+            let mut second = null_mut();
+            // SAFETY: a handle, and a place for another.
+            assert_eq!(unsafe { onecclCommSplit(first, 0, me.rank as i32, &raw mut second, null_mut()) }, 0);
+            ccl_ze::hooks::GROUPS_AS_QUEUED.store(as_queued, std::sync::atomic::Ordering::Relaxed);
+            let input: Vec<i32> = (0..100).map(|i| element(3, me.rank, i)).collect();
+            let (mut sums, mut other) = (vec![0i32; 100], vec![0i32; 100]);
+            let (from, sum, to) = (input.as_ptr().cast(), sums.as_mut_ptr().cast(), other.as_mut_ptr().cast());
+            let reduce = |comm, to| {
+                // SAFETY: the buffers live until the group's end.
+                assert_eq!(unsafe { onecclAllReduce(from, to, 100, INT32, SUM, comm, null_mut()) }, 0);
+            };
+            let message = || {
+                // SAFETY: as above.
+                let code = unsafe {
+                    match me.rank {
+                        0 => onecclSend(from, 100, INT32, 1, first, null_mut()),
+                        _ => onecclRecv(to, 100, INT32, 0, first, null_mut()),
+                    }
+                };
+                assert_eq!(code, 0);
+            };
+            assert_eq!(onecclGroupStart(), 0);
+            match (several, me.rank) {
+                (false, 0) => (reduce(first, sum), message()),
+                (false, _) => (message(), reduce(first, sum)),
+                (true, 0) => (reduce(first, sum), reduce(second, to)),
+                (true, _) => (reduce(second, to), reduce(first, sum)),
+            };
+            let ended = onecclGroupEnd();
+            if as_queued {
+                assert_ne!(ended, 0, "several communicators: {several}");
+                continue;
+            }
+            assert_eq!(ended, 0, "{}", last_error(null_mut()));
+            let both = |i| element(3, 0, i) + element(3, 1, i);
+            assert!((0..100).all(|i| sums[i] == both(i)));
+            match (several, me.rank) {
+                (true, _) => assert!((0..100).all(|i| other[i] == both(i))),
+                (false, 1) => assert!((0..100).all(|i| other[i] == element(3, peer, i))),
+                (false, _) => {}
+            }
+        }
+        // What failed says no goodbye that would be waited for.
+        std::process::exit(0);
+    });
+}
+
+/// A communicator of this turn: a failed one is of no more use. The ids go from rank 0 to the other by a file.
+fn me_again(me: &ccl_tests::Rank, as_queued: bool, several: bool) -> *mut OnecclComm {
+    let path = std::env::temp_dir().join(format!(
+        "ccl-groups-{}-{as_queued}-{several}",
+        me.id.as_bytes().iter().fold(0u64, |all, byte| all.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+    ));
+    if me.rank == 0 {
+        let id = UniqueId::create(Default::default()).unwrap();
+        let part = path.with_extension("part");
+        std::fs::write(&part, id.as_bytes()).unwrap();
+        std::fs::rename(&part, &path).unwrap();
+        return join(id_of(&id), 0, 2);
+    }
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let bytes = loop {
+        match std::fs::read(&path) {
+            Ok(bytes) => break bytes,
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    std::fs::remove_file(&path).unwrap();
+    join(id_of(&UniqueId::from_bytes(bytes.try_into().unwrap())), 1, 2)
 }
 
 #[test]

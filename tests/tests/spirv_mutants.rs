@@ -2,9 +2,11 @@
 //! a processor hides, are those of `.ci/kernels/ocloc.sh`. Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
-use ccl_core::DataType::Bfloat16;
+use ccl_core::DataType::{Bfloat16, Float32};
+use ccl_core::collective::{Collective, CollectiveCall};
 use ccl_core::comm::StartState;
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
+use ccl_tests::collectives::{self, Job};
 use ccl_tests::group::Running;
 use ccl_tests::{Rank, spirv};
 use std::time::Duration;
@@ -63,6 +65,26 @@ fn with_mutant(test: &str, mutant: &str, n: usize, algorithm: &str, transport: &
 fn is_noticed(test: &str, mutant: &str, n: usize) {
     let (wrong, _) = with_mutant(test, mutant, n, "ring", "auto");
     assert!(wrong > 0, "mutant {mutant} was not noticed");
+}
+
+/// Broadcasts one after the other, to which rank 1 comes late now and then: whether every result is right.
+fn broadcasts(rank: Rank) {
+    let comm = spirv::communicator(&rank, StartState::default());
+    let stream = comm.stream(0).unwrap();
+    let broadcast = |i: u64| {
+        let call = CollectiveCall::moving(Collective::Broadcast { root: 0 }, 2000 + 70 * i, Float32);
+        Job::Collective(call, true)
+    };
+    let jobs: Vec<Job> = (0..24).map(broadcast).collect();
+    let mut late = |i: usize| {
+        if rank.rank == 1 && i.is_multiple_of(8) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    match collectives::run(&comm, &stream, &jobs, 5, &mut late) {
+        Ok(wrong) => rank.say(format_args!("wrong {}", usize::from(wrong.is_some()))),
+        Err(error) => rank.say(format_args!("error {error}")),
+    }
 }
 
 /// Compiles the kernel or a mutant into the bed's cache, which else the first of the ranks would do.
@@ -139,4 +161,18 @@ fn bulk_one_generation() {
 fn bulk_wrong_order() {
     let (wrong, _) = with_mutant("bulk_wrong_order", "bulk-wrong_order", 3, "mesh", "bulk");
     assert!(wrong > 0, "not noticed");
+}
+
+/// A root that doesn't wait for room stores over messages that were not taken yet.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn channel_without_credit() {
+    let group = || {
+        let group = spirv::group("channel_without_credit", 2).limit(Duration::from_secs(120));
+        let group = group.env("CCLX_TRANSPORT", "lines").env("CCLX_GRANULE", 16).env("CCLX_TIMEOUT_MS", 10_000);
+        group.env("CCLX_PUSH_TILES", 1).env("CCLX_MAX_WIRES", 1)
+    };
+    assert_eq!(group().run_with(broadcasts, watch), (0, 0), "without a mutant");
+    let found = group().env(spirv::IMAGE, "channel_l16-no_credit").run_with(broadcasts, watch);
+    assert_ne!(found, (0, 0), "not noticed");
 }
