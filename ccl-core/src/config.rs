@@ -472,7 +472,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCLX_LIBRARY",
-        help: "Absolute path of the library that `ccl run` and its audit library put in oneCCL's place; unset, the one beside them.",
+        help: "Absolute path of the library that `ccl run` and its audit library put in oneCCL's place, and that Python's `cclx` loads; unset, the one beside them.",
         alike: false,
         kind: Kind::Text,
         set: |c, text| put(&mut c.library, (!text.is_empty()).then(|| Some(text.into()))),

@@ -143,6 +143,21 @@ class Communicator:
         # A process that ends says goodbye by itself; waiting for others is not for then.
         self._end.atexit = False
 
+    @classmethod
+    def find(cls, unique_id: UniqueId | bytes | None = None, device: int | None = None) -> Communicator:
+        """One that somebody else in this process made through the library (torch's process group, say): the one of that id,
+        or on that device, or the only one. It stays its maker's: nothing here ends it but :meth:`destroy`."""
+        if isinstance(unique_id, UniqueId):
+            unique_id = bytes(unique_id)
+        if unique_id is not None and len(unique_id) != ID_BYTES:
+            raise ValueError(f"an id has {ID_BYTES} bytes, not {len(unique_id)}")
+        place = ctypes.c_void_p()
+        call("cclxCommLookup", unique_id, -1 if device is None else device, ctypes.byref(place))
+        found = cls.__new__(cls)
+        found._place = place
+        found._end = weakref.finalize(found, _leave, place)
+        return found
+
     @property
     def handle(self) -> int:
         """The C handle."""
@@ -306,10 +321,11 @@ class Communicator:
                 raise ValueError(
                     "a call on a stream takes memory of the device (cclx.device_memory, Buffer(on_device=True))"
                 )
+        wait = tuple(wait)
         count, events = event_handles(wait)
         arguments = (send.address, recv.address, send.count, send.dtype, _op(op, send), self.handle, stream.handle)
         call("cclxAllReduceAfter", *arguments, count, events, one_handle(signal))
-        stream.keep(send, recv)
+        stream.keep(send, recv, wait, signal)
 
     def prepare_mhc(self) -> None:
         """Makes the device ready for mHC boundaries, once on each rank."""
@@ -327,9 +343,10 @@ class Communicator:
 
     def _mhc(self, name: str, params: MhcParams, stream: Stream, wait: Iterable[Event], signal: Event | None) -> None:
         struct, kept = params.to_struct()
+        wait = tuple(wait)
         count, events = event_handles(wait)
         call(name, ctypes.byref(struct), self.handle, stream.handle, count, events, one_handle(signal))
-        stream.keep(kept)
+        stream.keep(kept, wait, signal)
 
     # Life.
 
@@ -376,6 +393,10 @@ class Communicator:
             raise ValueError(
                 f"{whole.count} elements of {whole.dtype.name} are not {size} pieces of {piece.count} of {piece.dtype.name}"
             )
+
+
+def _leave(place: ctypes.c_void_p) -> None:
+    """What somebody else made is theirs to end."""
 
 
 def _destroy(place: ctypes.c_void_p) -> None:

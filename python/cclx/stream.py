@@ -37,17 +37,28 @@ def one_handle(event: Event | None) -> int | None:
 
 
 class Stream:
-    """Work of a device in order. Without ``command_list`` the library makes one; else it is a Level Zero command list of
-    the communicator's context and device (:meth:`Communicator.handles`), which has to outlive this.
+    """Work of a device. Without more the library makes one, in order; else it is of a Level Zero command list of the
+    communicator's context and device (:meth:`Communicator.handles`), which has to outlive this, or of a SYCL queue: the
+    address of a ``sycl::queue`` in order, of SYCL's default context (dpctl's ``queue.addressof_ref()``).
 
     What calls use stays referenced until :meth:`synchronize` or :meth:`close`."""
 
-    def __init__(self, communicator: Communicator, queue: int = 0, command_list: int | None = None) -> None:
+    def __init__(
+        self,
+        communicator: Communicator,
+        queue: int = 0,
+        command_list: int | None = None,
+        sycl_queue: int | None = None,
+    ) -> None:
+        if command_list is not None and sycl_queue is not None:
+            raise ValueError("a stream is of a command list or of a queue")
         place = ctypes.c_void_p()
-        if command_list is None:
-            call("cclxStreamOpen", communicator.handle, queue, ctypes.byref(place))
-        else:
+        if command_list is not None:
             call("cclxStreamCreate", communicator.handle, command_list, ctypes.byref(place))
+        elif sycl_queue is not None:
+            call("cclxStreamFromQueue", communicator.handle, sycl_queue, ctypes.byref(place))
+        else:
+            call("cclxStreamOpen", communicator.handle, queue, ctypes.byref(place))
         self._stream = int(place.value or 0)
         self._kept: list[Any] = []
         self._end = weakref.finalize(self, call, "cclxStreamDestroy", self._stream)
@@ -69,9 +80,10 @@ class Stream:
         to, source = to_write(to, "what is copied to"), buffer_of(source)
         if to.nbytes != source.nbytes:
             raise ValueError(f"{source.nbytes} bytes are copied to {to.nbytes}")
+        wait = tuple(wait)
         count, events = event_handles(wait)
         call("cclxStreamCopy", self.handle, to.address, source.address, to.nbytes, count, events)
-        self.keep(to, source)
+        self.keep(to, source, wait)
 
     def synchronize(self, timeout: float = 300.0) -> None:
         """Waits for what is on the stream, so many seconds at most. A collective that failed is told by
@@ -81,7 +93,7 @@ class Stream:
         self._kept.clear()
 
     def close(self) -> None:
-        """Waits for the work and ends the stream; a list of the caller's stays."""
+        """Waits for the work and ends the stream; a list or queue of the caller's stays."""
         self._end()
         self._kept.clear()
 

@@ -94,6 +94,13 @@ def every_collective(rank: int, size: int, unique_id: bytes) -> None:
                 same(data, [sum((of + 1) * value(of, i) for of in everyone) for i in range(40)])
         refused(ValueError, lambda: comm.premultiplied_sum(1.5, cclx.DataType.INT8).__enter__(), "1.5 is no INT8")
         comm.barrier()
+        for found in (cclx.Communicator.find(), cclx.Communicator.find(unique_id), cclx.Communicator.find(device=rank)):
+            assert found.handle == comm.handle and found.rank == rank
+            del found
+        gc.collect()
+        refused(cclx.InvalidUsage, lambda: cclx.Communicator.find(device=size), "communicator")
+        refused(cclx.Error, lambda: cclx.Stream(comm, sycl_queue=ctypes.addressof(ctypes.c_void_p())), "SYCL")
+        refused(ValueError, lambda: cclx.Stream(comm, command_list=8, sycl_queue=8), "of a command list or of a queue")
         part = comm.split(None if rank == 0 else 1, -rank)
         assert (part is None) == (rank == 0)
         if part is not None:

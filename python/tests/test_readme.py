@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+import cclx
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -21,7 +24,9 @@ class Readme(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder, "example.py")
             program.write_text(example[1])
-            done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+            # The library by the name that a user would give it.
+            environment = {**os.environ, "CCLX_LIBRARY": cclx.library_path()}
+            done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=120)
         self.assertEqual((done.returncode, done.stdout.splitlines()), (0, list(promised.groups())), done.stderr)
 
 

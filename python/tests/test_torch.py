@@ -92,7 +92,7 @@ def all_reduces(both: Both) -> None:
     dist.all_reduce(expected)
     both.group.premultiplied(data, both.rank + 2)
     both.same(data, expected, "premultiplied")
-    for count in (*range(1, 40), 47, 48, 49, 128):
+    for count in range(1, 131):
         # As integers, the sum's average is exact where the number of ranks is a power of two.
         data = both.made((count,), torch.int32).float()
         expected = data.clone()
@@ -254,7 +254,7 @@ class Torch(unittest.TestCase):
             os.environ.clear()
             os.environ.update(before)
         print(f"{size} ranks: {min(compared)} results and more on each are gloo's", file=sys.stderr)
-        self.assertGreater(min(compared), 180)
+        self.assertGreater(min(compared), 270)
 
     def test_two_ranks_in_the_environment_of_a_report(self) -> None:
         self.run_with(2, ENVIRONMENT)

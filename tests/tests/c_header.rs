@@ -19,7 +19,8 @@ const USES: &str = "#include \"cclx.h\"\n#include \"cclx.h\"\nint main(void) { c
                     cclxStreamOpen(NULL, 0, &stream) == 0 || cclxStreamSynchronize(NULL, 1) == 0 || \
                     cclxStreamCopy(NULL, NULL, NULL, 1, 0, NULL) == 0 || cclxCommHandles(NULL, NULL, NULL, NULL) == 0 || \
                     cclxAllReduceAfter(NULL, NULL, 0, 0, 0, NULL, stream, 0, NULL, NULL) == 0 || \
-                    cclxCommLookup(NULL, -1, NULL) == 0 || cclxMhcPrepare(NULL) == 0 || cclxMhc(NULL, NULL, stream, 0, NULL, NULL) == 0 || \
+                    cclxStreamFromQueue(NULL, NULL, &stream) == 0 || cclxCommLookup(NULL, -1, NULL) == 0 || \
+                    cclxMhcPrepare(NULL) == 0 || cclxMhc(NULL, NULL, stream, 0, NULL, NULL) == 0 || \
                     cclxAllReduceMhc(NULL, NULL, stream, 0, NULL, NULL) == 0; }\n";
 
 /// What fails to compile unless C has `cclxMhcParams` where Rust does.
@@ -77,7 +78,8 @@ fn c_and_cpp_take_it_and_it_declares_what_is_exported() {
         .filter_map(|line| line.split_whitespace().last().filter(|name| name.starts_with("cclx")).map(str::to_owned))
         .collect();
     assert_eq!(declared, exported);
-    assert_eq!(declared.len(), 10);
+    let untried: Vec<_> = declared.iter().filter(|name| !USES.contains(&format!("{name}("))).collect();
+    assert!(untried.is_empty(), "{untried:?}");
 }
 
 /// A rank of two that calls by C, with a stream of its own.
