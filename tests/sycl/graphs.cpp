@@ -131,6 +131,26 @@ void host_task(sycl::queue &queue, const Kernels &kernels) {
     sycl::free(counter, queue);
 }
 
+// A graph within a recording.
+void nested(sycl::queue &queue, const Kernels &kernels) {
+    Buffers x{queue};
+    auto inner = new_graph(queue);
+    inner.begin_recording(queue);
+    launch(queue, kernels.affine(), N, {}, x.a, x.a, 3u, 5u);
+    inner.end_recording(queue);
+    auto inner_ready = inner.finalize();
+    auto outer = new_graph(queue);
+    outer.begin_recording(queue);
+    queue.memcpy(x.a, x.in, N * 4);
+    queue.ext_oneapi_graph(inner_ready);
+    queue.ext_oneapi_graph(inner_ready);
+    launch(queue, kernels.affine(), N, {}, x.out, x.a, 1u, 9u);
+    outer.end_recording(queue);
+    auto ready = outer.finalize();
+    auto expected = [](uint32_t value) { return (value * 3 + 5) * 3 + 5 + 9; };
+    for (uint32_t seed = 0; seed < 20; seed++) turn(queue, x, seed, [&] { queue.ext_oneapi_graph(ready); }, expected);
+}
+
 // A graph of nodes and edges, and one within another.
 void explicit_nodes(sycl::queue &queue, const Kernels &kernels) {
     Buffers x{queue};
@@ -236,6 +256,7 @@ int main(int count, char **arguments) {
     }
     if (wants("one")) one_queue(queue, kernels);
     if (wants("two")) two_queues(queue, kernels);
+    if (wants("nested")) nested(queue, kernels);
     if (!native && wants("host")) host_task(queue, kernels);
     if (!native && wants("explicit")) explicit_nodes(queue, kernels);
     if (!native && wants("update")) {

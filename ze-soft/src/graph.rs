@@ -22,18 +22,20 @@ use crate::exec::Executor;
 use crate::handle::Object;
 use crate::op::{Op, Waits};
 use level_zero_sys::{
-    ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, ZE_RESULT_ERROR_INVALID_GRAPH, ze_record_replay_graph_ext_flags_t,
-    ze_result_t,
+    ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_APPEND_COMMANDLIST, ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_IMMUTABLE_GRAPH,
+    ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_SUBGRAPHS, ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED,
+    ZE_RESULT_ERROR_INVALID_GRAPH, ze_record_replay_graph_ext_flags_t, ze_result_t,
 };
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What devices say they can do with graphs. Graphs within graphs, command lists within graphs and events that are both
-/// shared with other processes and used across a graph's border are refused by name, as their absence here demands.
-pub(crate) const FLAGS: ze_record_replay_graph_ext_flags_t =
-    level_zero_sys::ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_IMMUTABLE_GRAPH;
+/// What devices say they can do with graphs. Events that are both shared with other processes and used across a graph's
+/// border are refused by name, as their absence here demands.
+pub(crate) const FLAGS: ze_record_replay_graph_ext_flags_t = ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_IMMUTABLE_GRAPH
+    | ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_SUBGRAPHS
+    | ZE_RECORD_REPLAY_GRAPH_EXT_FLAG_APPEND_COMMANDLIST;
 
 /// A command that a node depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

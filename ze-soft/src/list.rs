@@ -5,6 +5,7 @@
 
 mod entry;
 mod mutable;
+mod nested;
 mod recording;
 
 pub(crate) use entry::queue_executor;
@@ -265,7 +266,10 @@ impl List {
         let ListKind::Immediate { lane, .. } = &self.kind else {
             return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "lists can only be appended to an immediate list"));
         };
-        let waits = target.not_recorded("command lists")?;
+        let waits = match target {
+            Target::Run(waits) => waits,
+            Target::Record(pending) => return self.record_lists(lists, pending, event),
+        };
         let signal = event.map(|event| self.signal_of(event)).transpose()?;
         for list in lists {
             list.check_executable(&self.executor)?;
@@ -293,11 +297,16 @@ impl List {
         target: Target,
         event: Option<&Arc<Event>>,
     ) -> Result<(), ze_result_t> {
-        let ListKind::Immediate { lane, made, .. } = &self.kind else {
-            let text = "a graph is replayed on a list like the one on which it was recorded: an immediate list";
-            return Err(fail(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, text));
+        let mut waits = match target {
+            Target::Run(waits) => waits,
+            Target::Record(Pending { session, waits }) => {
+                self.check_nesting("graphs")?;
+                return session.record_graph(&self.site(), graph.body(), waits, event);
+            }
         };
-        let mut waits = target.not_recorded("graphs")?;
+        let ListKind::Immediate { lane, made, .. } = &self.kind else {
+            return self.append_nodes(graph.body(), waits, event);
+        };
         let (device, ordinal) = (self.executor.device(), self.executor.ordinal());
         let (here, home) = (Home { device, ordinal, in_order: self.counter.is_some() }, graph.body().home);
         if made.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS || here != home {
@@ -392,19 +401,6 @@ pub(crate) enum Target {
     Run(Waits),
     /// It is captured.
     Record(Pending),
-}
-
-impl Target {
-    /// The waits of something that can't be captured.
-    fn not_recorded(self, what: &str) -> Result<Waits, ze_result_t> {
-        match self {
-            Self::Run(waits) => Ok(waits),
-            Self::Record(_) => {
-                let text = format!("{what} can't be appended to a list that is being captured");
-                Err(fail(ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED, text))
-            }
-        }
-    }
 }
 
 fn check_asynchronous(mode: ze_command_queue_mode_t) -> Result<(), ze_result_t> {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 const INLINE_WAITS: usize = 3;
 
 /// What a command does.
+#[derive(Clone)]
 pub(crate) enum Op {
     /// Only waits and signals.
     Nothing,
@@ -41,6 +42,7 @@ pub(crate) enum Op {
 
 /// Two boxes of the same size, each in an array of its own, as rows: the places of their first bytes, and how far the next
 /// row and the next slice are.
+#[derive(Clone)]
 pub(crate) struct Region {
     pub(crate) target: *mut u8,
     pub(crate) target_pitches: [usize; 2],
@@ -64,6 +66,7 @@ impl Region {
 }
 
 /// The bytes of a fill's pattern: short ones, which are the usual, need no allocation.
+#[derive(Clone)]
 pub(crate) enum Pattern {
     Short([u8; 16], u8),
     Long(Box<[u8]>),
@@ -153,6 +156,7 @@ unsafe fn fill(target: *mut u8, size: usize, pattern: &[u8]) {
 }
 
 /// One thing that a command waits for.
+#[derive(Clone)]
 pub(crate) enum Wait {
     /// A regular event is signalled.
     State(Arc<Event>),
@@ -181,7 +185,7 @@ impl Wait {
 }
 
 /// What a command waits for: a few as a rule, which need no allocation.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Waits(SmallVec<[Wait; INLINE_WAITS]>);
 
 impl Waits {

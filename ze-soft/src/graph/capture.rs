@@ -197,12 +197,10 @@ impl Session {
         self.state.lock().nodes.is_empty()
     }
 
-    /// Records a command of a list; what is refused leaves no trace. A list that was not part of the capture becomes so.
-    pub(crate) fn record(
+    /// Refuses events that can't be captured.
+    pub(crate) fn check_events(
         self: &Arc<Self>,
-        site: &Site<'_>,
-        op: Op,
-        waits: Vec<Arc<Event>>,
+        waits: &[Arc<Event>],
         signal: Option<&Arc<Event>>,
     ) -> Result<(), ze_result_t> {
         if waits.iter().chain(signal).any(crosses_all_borders) {
@@ -215,6 +213,65 @@ impl Session {
         {
             return Err(fail(ZE_RESULT_ERROR_GRAPH_INTERNAL_EVENT, "this event belongs to another recording"));
         }
+        Ok(())
+    }
+
+    /// Records the nodes of a graph, in an in-order list: after `waits` and what the list holds, before what follows.
+    pub(crate) fn record_graph(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        body: &Body,
+        waits: Vec<Arc<Event>>,
+        signal: Option<&Arc<Event>>,
+    ) -> Result<(), ze_result_t> {
+        self.check_events(&waits, signal)?;
+        self.record(site, Op::Nothing, waits, None)?;
+        let mut state = self.state.lock();
+        let State { nodes, members, signallers, .. } = &mut *state;
+        let list = members.iter().position(|member| member.key == site.key);
+        let Some((list, entry)) = list.and_then(|list| Some((list, *members[list].since.first()?))) else {
+            return Err(fail(ZE_RESULT_ERROR_COMMAND_LIST_NOT_CAPTURING, "this recording is over"));
+        };
+        let base = nodes.len();
+        let mut last = vec![true; body.nodes.len()];
+        for node in &body.nodes {
+            let mut after = Vec::with_capacity(node.after.len().max(1));
+            for before in &node.after {
+                last[before.node] = false;
+                after.push(Dependency { node: base + before.node, ..*before });
+            }
+            if after.is_empty() {
+                after.push(Dependency { node: entry, by_event: false });
+            }
+            if let Op::Reset(event) = &node.op {
+                signallers.remove(&address(event));
+                event.captured().clear();
+            }
+            // Inside the other graph such an event is edges, and nobody outside may look at it.
+            if let Some(event) = node.signal.as_ref().filter(|event| !event.is_graph_internal()) {
+                signallers.insert(address(event), (event.clone(), nodes.len()));
+                event.captured().set(self);
+            }
+            let (executor, op, waits) = (node.executor.clone(), node.op.clone(), node.waits.clone());
+            let (outside, signal) = (node.outside.clone(), node.signal.clone());
+            nodes.push(Node { list, executor, op, after, waits, outside, signal });
+        }
+        if !body.nodes.is_empty() {
+            members[list].since = (base..).zip(last).filter_map(|(node, last)| last.then_some(node)).collect();
+        }
+        drop(state);
+        self.record(site, Op::Nothing, Vec::new(), signal)
+    }
+
+    /// Records a command of a list; what is refused leaves no trace. A list that was not part of the capture becomes so.
+    pub(crate) fn record(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        op: Op,
+        waits: Vec<Arc<Event>>,
+        signal: Option<&Arc<Event>>,
+    ) -> Result<(), ze_result_t> {
+        self.check_events(&waits, signal)?;
         let mut state = self.state.lock();
         if state.over {
             return Err(fail(ZE_RESULT_ERROR_COMMAND_LIST_NOT_CAPTURING, "this recording is over"));
