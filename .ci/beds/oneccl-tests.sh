@@ -110,6 +110,10 @@ told witness '--route audit --witness' true 'a witness of' "$SCRATCH/client-rpat
     "$on_cpus CCLX_WITNESS=$ONECCL_LIB/libccl.so.2 CCLX_WITNESS_SHARE=10"
 say "ccl run tells what was mapped: by LD_PRELOAD, by LD_AUDIT, as a plugin, and with the witness"
 
+cc -std=gnu11 -O1 -Wall -Wextra -Werror tests/c/lookup.c "${link[@]}" -ldl -o "$SCRATCH/lookup"
+CCL_PLUGIN=$ours CCLX_DEVICE=soft timeout 60 "$SCRATCH/lookup" "$ours"
+say "a communicator that was made through oneCCL's own library is found in its plugin"
+
 names() { nm -D --defined-only "$1" | awk '$3 ~ /^oneccl/ { print $3 }' | sort; }
 missing=$(comm -23 <(names "$ONECCL_LIB/libccl.so.2") <(names "$ours"))
 [[ -z $missing ]] || die "oneCCL exports what ours does not: $missing"

@@ -191,6 +191,10 @@ fn the_end_of_the_command_is_passed_on() {
     for words in [&["run"][..], &["run", "--route", "magic", "--", "true"], &["run", "--colour", "--", "true"]] {
         assert_eq!(clean(env!("CARGO_BIN_EXE_ccl")).args(words).output().unwrap().status.code(), Some(2), "{words:?}");
     }
+    // A report that can't be written is noticed before the command has begun.
+    let begun = folder.path().join("begun");
+    let done = run(&["--route", "audit"], Path::new("/nowhere/report")).arg("touch").arg(&begun).output().unwrap();
+    assert_eq!((done.status.code(), begun.exists()), (Some(3), false), "{}", text(&done.stderr));
     let mut nowhere = clean(env!("CARGO_BIN_EXE_ccl"));
     let done = nowhere.env("CCLX_LIBRARY", "/nowhere/libcclx.so").args(["run", "--", "true"]).output().unwrap();
     assert_eq!(done.status.code(), Some(3));
@@ -353,6 +357,35 @@ fn the_banner_and_the_report_agree() {
 }
 
 #[test]
+fn other_versions_above_the_plugin_are_refused() {
+    let bench = Bench::new();
+    let json = bench.at("report");
+    for (version, code) in [("20220100", "12\n"), ("20220300", "12\n"), ("20220200", "0\n")] {
+        let above = bench.at(version);
+        std::fs::create_dir(&above).unwrap();
+        let library = above.join("libccl.so.2");
+        let mut command = cc();
+        command
+            .args(["-shared", "-fPIC", "-Wl,-soname,libccl.so.2", "-o"])
+            .arg(&library)
+            .arg(format!("-DVERSION={version}"));
+        good(command.arg(source("above")).arg("-ldl"));
+        let program = above.join("asks");
+        let mut command = cc();
+        command.arg("-o").arg(&program).arg(source("asks")).arg("-Wl,--no-as-needed").arg(&library);
+        good(command.arg(format!("-Wl,-rpath,{}", above.display())).arg("-ldl"));
+        let done = run(&["--route", "plugin"], &json).arg(&program).output().unwrap();
+        let said = text(&done.stderr);
+        assert_eq!(text(&done.stdout), code, "{version}: {said}");
+        let refused = said.contains(&format!("as a plugin of {}, version {version}", library.display()));
+        assert_eq!(refused, code != "0\n", "{version}: {said}");
+        // That oneCCL's own library is above is as it should be.
+        assert!(!said.contains("two libraries"), "{said}");
+        assert!(said.contains("this library, by oneCCL's plugin interface, and another"), "{said}");
+    }
+}
+
+#[test]
 fn what_would_be_done() {
     let folder = tempfile::tempdir().unwrap();
     let ours = built("libcclx.so").display().to_string();
@@ -366,6 +399,7 @@ fn what_would_be_done() {
         ]);
         // Lines about a torch that is installed are none of this test's.
         let page = good(command.envs(variables.iter().copied()).current_dir(folder.path()));
+        assert!(!page.contains("CCLX_REPORT"), "{page}");
         page.lines().filter(|line| !line.starts_with("# torch")).map(|line| format!("{line}\n")).collect::<String>()
     };
     let page = show(&[], &[("LD_AUDIT", "")]);
@@ -374,6 +408,7 @@ fn what_would_be_done() {
     assert!(page.ends_with("sh -c 'touch it'\\''s'\n"), "{page}");
     let page = show(&["--route", "preload"], &[("LD_PRELOAD", "libm.so.6"), ("USE_CCL_V2", "0")]);
     assert!(page.contains(&format!("LD_PRELOAD={ours}:libm.so.6 \\\n")) && !page.contains("USE_CCL_V2"), "{page}");
+    assert!(page.starts_with("# /") && page.contains("stands for a folder of yours"), "{page}");
     let page = show(&["--route", "plugin"], &[]);
     assert!(page.contains(&format!("CCL_PLUGIN={ours} \\\n")), "{page}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was started");

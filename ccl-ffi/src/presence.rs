@@ -43,7 +43,8 @@ fn tell(event: impl FnOnce() -> Event) {
 pub(crate) fn called() {
     static FIRST: Once = Once::new();
     if !FIRST.is_completed() {
-        FIRST.call_once(first_call);
+        // A panic must not spoil what comes after.
+        FIRST.call_once(|| _ = std::panic::catch_unwind(first_call));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::processes::Processes;
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
@@ -39,9 +39,12 @@ pub(crate) fn run<'a>(
 ) -> Result<(Ended, Processes), String> {
     // What the command starts and leaves behind comes back here.
     set_child_subreaper(true).map_err(|errno| format!("prctl(PR_SET_CHILD_SUBREAPER): {errno}"))?;
+    // Who started this program may have it that children leave no status.
+    // SAFETY: the default takes the place of a disposition, not of a handler of ours.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map_err(|errno| format!("SIGCHLD: {errno}"))?;
     let mut heard = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
-        heard.add(signal);
+    for each in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+        heard.add(each);
     }
     let before = heard.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
     let before = before.map_err(|errno| format!("blocking signals: {errno}"))?;

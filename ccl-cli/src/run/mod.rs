@@ -14,6 +14,8 @@ use report::Report;
 pub(crate) use route::found_here;
 use route::{Choice, Route};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,7 +57,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ccl run: {error}");
+            say(&format!("ccl run: {error}\n"));
             ExitCode::from(NOT_STARTED)
         }
     }
@@ -71,36 +73,48 @@ fn run(args: &Args) -> Result<ExitCode, String> {
     }
     let reports = scratch.path().join("report");
     std::fs::create_dir(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
-    route.set(ccl_core::presence::FOLDER, &reports);
     if args.dry_run {
         for torch in installed::torches(&installed::python_path()) {
             println!("# torch {} in {}: {}", torch.version, torch.folder.display(), torch.api);
         }
+        if matches!(route.choice, Choice::Preload | Choice::Folder) {
+            let (folder, library) = (scratch.path().join("lib"), place.library.display());
+            println!(
+                "# {} stands for a folder of yours in which libccl.so and libccl.so.2 lead to {library}",
+                folder.display()
+            );
+        }
         print!("{}", route.as_text(&args.command));
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("ccl run: {}", route.in_words(&place));
+    route.set(ccl_core::presence::FOLDER, &reports);
+    // Before anything is started: the command's status is not to be lost for it.
+    let json =
+        args.json.as_ref().map(|path| File::create(path).map_err(|error| format!("{}: {error}", path.display())));
+    let mut json = json.transpose()?;
+    say(&format!("ccl run: {}\n", route.in_words(&place)));
     let (ended, seen) = child::run(&args.command, route.variables())?;
     let left = seen.living();
     let report = Report::new(&route, &place, &reports, seen, &ended);
-    eprint!("{}", report.words());
-    if let Some(file) = &args.json {
-        report.write(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    say(&report.words());
+    if let Some(Err(error)) = json.as_mut().map(|file| report.write(file)) {
+        say(&format!("ccl run: the report: {error}\n"));
     }
     if left > 0 {
         // What still runs may yet look into it.
-        eprintln!("ccl run: {} stays, for what still runs", keep(scratch).display());
+        say(&format!("ccl run: {} stays, for what still runs\n", scratch.keep().display()));
     }
     Ok(exit_code(&args.command[0], &ended))
 }
 
-fn keep(folder: tempfile::TempDir) -> PathBuf {
-    folder.keep()
+/// To standard error, whether somebody reads it or not.
+fn say(text: &str) {
+    _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 fn exit_code(command: &OsString, ended: &Ended) -> ExitCode {
     if let Ended::NotStarted { error, .. } = ended {
-        eprintln!("ccl run: {}: {error}", Path::new(command).display());
+        say(&format!("ccl run: {}: {error}\n", Path::new(command).display()));
     }
     ExitCode::from(ended.status())
 }

@@ -69,6 +69,9 @@ impl Processes {
                 pause: Duration::from_millis(10),
             });
             if process.programs.last().is_none_or(|last| last.program != program) {
+                if let Some(before) = process.programs.last_mut() {
+                    before.alive = false;
+                }
                 process.programs.push(Seen { program, ..Seen::default() });
                 (process.next_look, process.pause) = (now, Duration::from_millis(10));
             }

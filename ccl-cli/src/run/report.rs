@@ -7,12 +7,16 @@ use super::route::Route;
 use ccl_core::presence::{self, Event};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Version of the JSON object.
 const VERSION: u32 = 1;
 /// Processes that are shown one by one.
 const SHOWN: usize = 200;
+/// Those among them that have this library and never called it: with LD_PRELOAD each helper of a script has.
+const IDLE_SHOWN: usize = 8;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -93,23 +97,28 @@ impl Report {
         Report { version: VERSION, route, library, status: ended.status(), processes }
     }
 
-    pub(crate) fn write(&self, file: &Path) -> std::io::Result<()> {
-        std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")
+    pub(crate) fn write(&self, file: &mut File) -> std::io::Result<()> {
+        file.write_all((serde_json::to_string_pretty(self)? + "\n").as_bytes())
     }
 
     pub(crate) fn words(&self) -> String {
         let mut text = String::from("ccl run: which libccl was mapped\n");
-        let (with, without): (Vec<_>, Vec<_>) = self.processes.iter().partition(|process| process.has_any());
-        for process in with.iter().take(SHOWN) {
+        let (with, without): (Vec<&Process>, Vec<&Process>) =
+            self.processes.iter().partition(|process| process.has_any());
+        let (idle, busy): (Vec<&Process>, Vec<&Process>) = with.iter().copied().partition(|process| process.is_idle());
+        for process in busy.iter().take(SHOWN).chain(idle.iter().take(IDLE_SHOWN)) {
             text += &process.words();
         }
-        if with.len() > SHOWN {
-            text += &format!("  and {} more processes\n", with.len() - SHOWN);
+        if busy.len() > SHOWN {
+            text += &format!("  and {} more\n", count(busy.len() - SHOWN, "process"));
         }
-        if !without.is_empty() {
-            let names: BTreeSet<_> = without.iter().filter_map(|process| process.program.file_name()).collect();
-            let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
-            text += &format!("  {} without any: {}\n", count(without.len(), "process"), names.join(", "));
+        let more = &idle[idle.len().min(IDLE_SHOWN)..];
+        for (processes, what) in [(more, "more with this library, never called"), (&without[..], "without any")] {
+            if !processes.is_empty() {
+                let names: BTreeSet<_> = processes.iter().filter_map(|process| process.program.file_name()).collect();
+                let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+                text += &format!("  {} {what}: {}\n", count(processes.len(), "process"), names.join(", "));
+            }
         }
         let files: BTreeSet<_> =
             with.iter().filter_map(|process| process.called.as_ref()).map(|called| called.in_words()).collect();
@@ -154,6 +163,11 @@ impl Process {
         if !self.libraries.iter().any(|known| known.canonicalize().unwrap_or_else(|_| known.clone()) == real) {
             self.libraries.push(library);
         }
+    }
+
+    /// It has this library, did nothing with it, and is gone.
+    fn is_idle(&self) -> bool {
+        self.ours && !self.others && !self.version_1 && self.called.is_none() && !self.still_running
     }
 
     fn has_any(&self) -> bool {
