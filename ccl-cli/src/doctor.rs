@@ -11,6 +11,7 @@ mod oneccl;
 mod probe;
 mod report;
 mod settings;
+mod sycl;
 mod system;
 mod text;
 mod verdict;
@@ -117,6 +118,7 @@ fn examine(configuration: settings::Configuration, limit: Duration) -> Report {
         ipc: ipc(limit),
         gpus: gpus::look(&gpus::Places::default()),
         oneccl: oneccl::look(attempt("oneccl", limit)),
+        sycl: sycl::look(),
         system: system::look(),
         configuration,
     };

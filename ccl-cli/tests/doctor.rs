@@ -107,6 +107,8 @@ fn the_object_for_programs_and_its_document() {
     let pairs = report["patterns"]["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 12);
     assert!(pairs.iter().all(|pair| pair["result"] == "passed"), "{pairs:?}");
+    let releases: Vec<_> = report["sycl"].as_array().unwrap().iter().map(|bridge| bridge["release"].as_u64()).collect();
+    assert_eq!(releases, [Some(8), Some(9)]);
     assert!(report["system"]["open_files"]["soft"].is_u64() && report["system"]["processors"].as_u64() >= Some(1));
 
     let mut all = BTreeSet::new();

@@ -24,6 +24,8 @@ pub(super) struct Report {
     pub(super) ipc: Ipc,
     pub(super) gpus: Vec<super::gpus::Gpu>,
     pub(super) oneccl: OneCcl,
+    /// By version of the runtime.
+    pub(super) sycl: Vec<super::sycl::Bridge>,
     pub(super) system: super::system::System,
     pub(super) configuration: super::settings::Configuration,
 }

@@ -64,6 +64,10 @@ pub(super) fn report(report: &Report) -> String {
     ipc(&mut page, report);
     gpus(&mut page, &report.gpus);
     super::oneccl::write(&mut page, &report.oneccl);
+    page.section("SYCL queues");
+    for bridge in &report.sycl {
+        page.line(&format!("libsycl.so.{}", bridge.release), bridge.text());
+    }
     system(&mut page, &report.system);
     configuration(&mut page, &report.configuration);
     trials(&mut page, report);

@@ -16,6 +16,18 @@ const FEW_FILES: u64 = 1024;
 pub(super) fn problems(report: &Report, linked: Option<&str>) -> Vec<Problem> {
     let mut all = Vec::new();
     let mut add = |about: &'static str, text: String, fix: &str| all.push(Problem { about, text, fix: fix.to_owned() });
+    for bridge in &report.sycl {
+        if let (None, Some(runtime)) = (&bridge.bridge, &bridge.runtime) {
+            add(
+                "sycl",
+                format!(
+                    "{} is there, but no bridge to it: queues of programs that load it are refused.",
+                    runtime.display()
+                ),
+                "build it by ccl-ffi/sycl/build.sh, into the folder of libcclx.so (docs/sycl.md).",
+            );
+        }
+    }
     for setting in report.configuration.set.iter().filter(|setting| setting.state == State::Refused) {
         let note = setting.note.as_deref().unwrap_or("it is refused");
         add(
