@@ -1,8 +1,8 @@
-// Processor time of the host for a call on a queue, beside that of a bare submission of an empty kernel to the same queue:
-// taken in turn, in one process, the median of many. Two ranks, of which the second calls
-// along.
+// Processor time of the host for a call on a queue, beside that of a bare submission of an empty kernel to the same queue,
+// without arguments and with as many: taken in turn, in one process, the median of many. Two ranks, of which the second
+// calls along.
 //
-// cost: prints one line, `call NS, empty kernel NS, ratio R`. With an argument, the call is made so many times instead, for
+// cost: prints one line, of nanoseconds and ratios. With an argument, the call is made so many times instead, for
 // tools that look for leaks.
 #include <level_zero/ze_api.h>
 
@@ -24,23 +24,32 @@ constexpr auto level_zero = sycl::backend::ext_oneapi_level_zero;
 struct Launch;
 using Register = ze_result_t (*)(const uint8_t (*)[32], const char *, void (*)(const Launch *), uint32_t, const size_t *);
 
-// printf ZESOFTM1empty | sha256sum
-const char image[] = "ZESOFTM1empty";
-const uint8_t hash[32] = {0xae, 0x7d, 0x2f, 0x00, 0xff, 0x1b, 0x43, 0x3d, 0x20, 0x8a, 0xf0, 0xda, 0xeb, 0xed, 0xb8, 0x79, 0x1f, 0xa8, 0xe9, 0x5c, 0x1e, 0x58, 0xbb, 0x1c, 0x92, 0x71, 0x98, 0xad, 0x76, 0x15, 0x38, 0x5e};
+// printf 'ZESOFTM1empty\nmany' | sha256sum
+const char image[] = "ZESOFTM1empty\nmany";
+// As many arguments as the kernel of a short all-reduce.
+constexpr int many = 14;
+const uint8_t hash[32] = {0x72, 0xb0, 0xc1, 0x10, 0x8c, 0x95, 0x0d, 0x59, 0xe4, 0xf5, 0x89, 0x0d, 0xbd, 0x54, 0xb5, 0x23, 0xc0, 0x62, 0xca, 0x12, 0x27, 0x24, 0xad, 0x01, 0x30, 0xdb, 0x91, 0x98, 0xaa, 0x01, 0x93, 0x98};
 
 void ze(ze_result_t code, const char *call) {
     if (code != ZE_RESULT_SUCCESS)
         fail(std::string(call) + " gave " + std::to_string(code));
 }
 
-sycl::kernel empty(const sycl::queue &queue) {
+struct Kernels {
+    sycl::kernel empty, many;
+};
+
+Kernels kernels(const sycl::queue &queue) {
     const auto device = queue.get_device();
     const auto context = queue.get_context();
     void *address = nullptr;
     ze(zeDriverGetExtensionFunctionAddress(sycl::get_native<level_zero>(device.get_platform()), "zeSoftRegisterKernel",
                                            &address),
        "zeSoftRegisterKernel");
-    ze(reinterpret_cast<Register>(address)(&hash, "empty", [](const Launch *) {}, 0, nullptr), "empty");
+    const auto native = reinterpret_cast<Register>(address);
+    const std::vector<size_t> sizes(many, sizeof(uint64_t));
+    ze(native(&hash, "empty", [](const Launch *) {}, 0, nullptr), "empty");
+    ze(native(&hash, "many", [](const Launch *) {}, many, sizes.data()), "many");
     ze_module_desc_t description = {};
     description.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
     description.format = ZE_MODULE_FORMAT_NATIVE;
@@ -50,14 +59,17 @@ sycl::kernel empty(const sycl::queue &queue) {
     ze(zeModuleCreate(sycl::get_native<level_zero>(context), sycl::get_native<level_zero>(device), &description, &module,
                       nullptr),
        "zeModuleCreate");
-    ze_kernel_desc_t kernel = {};
-    kernel.stype = ZE_STRUCTURE_TYPE_KERNEL_DESC;
-    kernel.pKernelName = "empty";
-    ze_kernel_handle_t handle = nullptr;
-    ze(zeKernelCreate(module, &kernel, &handle), "zeKernelCreate");
     auto bundle = sycl::make_kernel_bundle<level_zero, sycl::bundle_state::executable>(
         {module, sycl::ext::oneapi::level_zero::ownership::transfer}, context);
-    return sycl::make_kernel<level_zero>({bundle, handle, sycl::ext::oneapi::level_zero::ownership::transfer}, context);
+    const auto made = [&](const char *name) {
+        ze_kernel_desc_t kernel = {};
+        kernel.stype = ZE_STRUCTURE_TYPE_KERNEL_DESC;
+        kernel.pKernelName = name;
+        ze_kernel_handle_t handle = nullptr;
+        ze(zeKernelCreate(module, &kernel, &handle), "zeKernelCreate");
+        return sycl::make_kernel<level_zero>({bundle, handle, sycl::ext::oneapi::level_zero::ownership::transfer}, context);
+    };
+    return {made("empty"), made("many")};
 }
 
 double processor_time() {
@@ -89,11 +101,18 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
             queue.wait();
     }
     if (only == 0) {
-        const auto kernel = empty(queue);
-        const auto bare = [&] {
+        const auto [empty, loaded] = kernels(queue);
+        const auto bare = [&, &kernel = empty] {
             queue.submit([&](sycl::handler &handler) { handler.parallel_for(sycl::nd_range<1>{1, 1}, kernel); });
         };
-        std::vector<double> calls, bares;
+        const auto full = [&, &kernel = loaded] {
+            queue.submit([&](sycl::handler &handler) {
+                for (int i = 0; i < many; ++i)
+                    handler.set_arg(i, uint64_t(i));
+                handler.parallel_for(sycl::nd_range<1>{1, 1}, kernel);
+            });
+        };
+        std::vector<double> calls, bares, fulls;
         const auto take = [&](std::vector<double> &times, const auto &what, int round) {
             const double begin = processor_time();
             for (int i = 0; i < block; ++i)
@@ -104,11 +123,13 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
         };
         for (int round = 0; round < blocks; ++round) {
             take(bares, bare, round);
+            take(fulls, full, round);
             take(calls, call, round);
         }
-        const double ours = median(calls), theirs = median(bares);
+        const double ours = median(calls), theirs = median(bares), like = median(fulls);
         if (rank == 0)
-            std::printf("call %.0f ns, empty kernel %.0f ns, ratio %.2f\n", ours, theirs, ours / theirs);
+            std::printf("call %.0f ns, empty kernel %.0f ns, ratio %.2f; with as many arguments %.0f ns, ratio %.2f\n", ours,
+                        theirs, ours / theirs, like, ours / like);
     }
     queue.wait_and_throw();
     sycl::free(memory, queue);
