@@ -287,6 +287,10 @@ pub unsafe extern "C" fn onecclRecv(
     comm: *mut c_void,
     stream: *mut c_void,
 ) -> Code {
+    if stream.is_null() && group::is_open() {
+        let bytes = datatype(dtype).map_or(0, |dtype| count.saturating_mul(dtype.size()));
+        group::receives(recv as usize, bytes);
+    }
     // SAFETY: passed on to the caller.
     watched(comm, stream, |_| Err(MESSAGE), || unsafe { under::onecclRecv(recv, count, dtype, peer, comm, stream) })
 }

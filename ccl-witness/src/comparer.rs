@@ -108,7 +108,9 @@ fn work(watched: &Watched, mesh: &Mesh) -> Result<()> {
 impl Comparer<'_> {
     fn work(&mut self) -> Result<()> {
         loop {
-            let job = self.watched.queue.next();
+            let Some(job) = self.watched.queue.next() else {
+                return Err(Error::InvalidUsage(format!("rank {} compares nothing any more", self.seat.rank)));
+            };
             let over = self.take(job)?;
             self.watched.beside.store(processor_time().as_nanos() as u64, Ordering::Relaxed);
             if over {

@@ -13,13 +13,15 @@ struct Group {
     depth: usize,
     born: Vec<(usize, Birth)>,
     calls: Vec<(Arc<Watched>, Call)>,
+    /// Where messages are received: address and bytes.
+    received: Vec<(usize, usize)>,
 }
 
 thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// Keeps a call for the end of this thread's group; gives it back where there is none.
+/// Whether this thread has a group open.
 pub(crate) fn is_open() -> bool {
     GROUP.with_borrow(|group| group.depth > 0)
 }
@@ -27,6 +29,11 @@ pub(crate) fn is_open() -> bool {
 /// A call of the open group.
 pub(crate) fn queue(watched: Arc<Watched>, call: Call) {
     GROUP.with_borrow_mut(|group| group.calls.push((watched, call)));
+}
+
+/// A message of the open group will lie there.
+pub(crate) fn receives(address: usize, bytes: usize) {
+    GROUP.with_borrow_mut(|group| group.received.push((address, bytes)));
 }
 
 /// A communicator comes to be, now or at the group's end.
@@ -44,8 +51,10 @@ pub(crate) fn born(place: usize, birth: Birth) {
 }
 
 /// Which calls have buffers that another call of the group writes into: what was in them when they were made is not known.
-fn hidden(calls: &[(Arc<Watched>, Call)]) -> Vec<bool> {
-    let mut spans: Vec<(usize, usize, bool, usize)> = Vec::with_capacity(2 * calls.len());
+fn hidden(calls: &[(Arc<Watched>, Call)], received: &[(usize, usize)]) -> Vec<bool> {
+    // With the number of the call; messages come behind the calls.
+    let messages = received.iter().enumerate().map(|(i, (at, bytes))| (*at, *bytes, true, calls.len() + i));
+    let mut spans: Vec<(usize, usize, bool, usize)> = messages.collect();
     for (index, (watched, call)) in calls.iter().enumerate() {
         if let Some(seat) = watched.seat()
             && let Ok((send, recv)) = call.extents(seat.n, seat.rank)
@@ -55,9 +64,7 @@ fn hidden(calls: &[(Arc<Watched>, Call)]) -> Vec<bool> {
     }
     spans.retain(|span| span.1 > 0);
     spans.sort_unstable();
-    let mut hidden = vec![false; calls.len()];
-    // The span that reaches farthest so far, and the one that does among those that are written; of other calls than `index`
-    // there may be two of each.
+    let mut hidden = vec![false; calls.len() + received.len()];
     let mut open: Vec<(usize, bool, usize)> = Vec::new();
     for (start, bytes, written, index) in spans {
         open.retain(|(end, _, _)| *end > start);
@@ -67,8 +74,9 @@ fn hidden(calls: &[(Arc<Watched>, Call)]) -> Vec<bool> {
                 hidden[*other] = true;
             }
         }
-        open.push((start + bytes, written, index));
+        open.push((start.saturating_add(bytes), written, index));
     }
+    hidden.truncate(calls.len());
     hidden
 }
 
@@ -99,11 +107,11 @@ pub unsafe extern "C" fn onecclGroupEnd() -> Code {
             None
         }
     });
-    let Some(Group { born, calls, .. }) = ended else {
+    let Some(Group { born, calls, received, .. }) = ended else {
         // SAFETY: passed on to the caller.
         return unsafe { under::onecclGroupEnd() };
     };
-    let hidden = hidden(&calls);
+    let hidden = hidden(&calls, &received);
     let mut entered: Vec<(Arc<Watched>, u64)> = Vec::new();
     let mut begun = Vec::with_capacity(calls.len());
     for ((watched, call), hidden) in calls.into_iter().zip(hidden) {
@@ -155,6 +163,8 @@ mod tests {
             call(0x6000, 0x1064),
         ];
         let calls: Vec<_> = calls.into_iter().map(|call| (watched.clone(), call)).collect();
-        assert_eq!(hidden(&calls), [false, false, true, true, false]);
+        assert_eq!(hidden(&calls, &[]), [false, false, true, true, false]);
+        // A message that comes into what the second reads, one beside everything.
+        assert_eq!(hidden(&calls, &[(0x2010, 4), (0x7000, 64)]), [false, true, true, true, false]);
     }
 }

@@ -8,6 +8,7 @@ use ccl_core::watch::fork;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once, mpsc};
 use std::time::{Duration, Instant};
@@ -76,7 +77,10 @@ fn add(handle: usize, watched: Arc<Watched>, origin: Origin) {
     UNREPORTED.lock().push(watched.clone());
     let works = watched.clone();
     let thread = std::thread::Builder::new().name("cclx-witness".into()).spawn(move || {
-        comparer::run(&works, origin);
+        let ended = catch_unwind(AssertUnwindSafe(|| comparer::run(&works, origin)));
+        if ended.is_err() {
+            works.give_up("a panic inside the witness");
+        }
         works.finish();
         UNREPORTED.lock().retain(|one| !Arc::ptr_eq(one, &works));
     });

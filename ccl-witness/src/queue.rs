@@ -63,10 +63,10 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// The next item, when it is there.
-    pub(crate) fn next(&self) -> T {
+    /// The next item, when it is there; none once the queue is closed.
+    pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
-        loop {
+        while !state.closed {
             if let Some(Some(_)) = state.places.front()
                 && let Some(Some((item, bytes))) = state.places.pop_front()
             {
@@ -74,10 +74,11 @@ impl<T> Queue<T> {
                 state.bytes -= bytes;
                 drop(state);
                 self.changed.notify_all();
-                return item;
+                return Some(item);
             }
             self.changed.wait(&mut state);
         }
+        None
     }
 
     /// Nobody takes anything any more; what was left.
@@ -104,7 +105,10 @@ mod tests {
         for place in [2, 0, 3, 1] {
             queue.fill(places[place], place, 10);
         }
-        assert_eq!([queue.next(), queue.next(), queue.next(), queue.next()], [0, 1, 2, 3]);
+        let items = [queue.next(), queue.next(), queue.next(), queue.next()];
+        assert_eq!(items, [Some(0), Some(1), Some(2), Some(3)]);
+        queue.close();
+        assert_eq!(queue.next(), None, "nobody waits for what never comes");
     }
 
     #[test]
