@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # python/tests on the software device: the package cclx by itself; what torch's process group issues, with the torch of the
-# bed that torch.sh made, against gloo; and calls with events, on the Level Zero loader of the bed that loader.sh made. Ends with a
-# line as Rust's test harness has it.
+# bed that torch.sh made, against gloo; calls with events, on the Level Zero loader of the bed that loader.sh made; and calls on
+# dpctl's queues, with the SYCL runtime of the bed that sycl.sh made. Ends with a line as Rust's test harness has it.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,6 +12,8 @@ source "$here/../lib.sh"
 source "$repo/.beds/torch/env"
 # shellcheck disable=SC1091
 source "$repo/.beds/loader/env"
+# shellcheck disable=SC1091
+source "$repo/.beds/sycl/env"
 scratch_folder
 
 cd "$repo"
@@ -44,4 +46,15 @@ END
 chmod +x "$SCRATCH/python"
 TEST_PYTHON=$SCRATCH/python CCLX_DEVICE=loader ZE_ENABLE_ALT_DRIVERS=$(realpath "$CARGO_TARGET_DIR/release/libze_soft.so") \
     run "$SCRATCH/python" test_events
+
+# With either of the runtime's ways of using Level Zero.
+SYCL9_ROOT=${SYCL9_LIB%/*} ccl-ffi/sycl/build.sh
+BED_DRIVER=$(realpath "$CARGO_TARGET_DIR/release/libze_soft.so")
+PYTHONHOME=$("$SYCL_PYTHON" -c 'import sys; print(sys.base_prefix)')
+export BED_DRIVER
+for adapter in v1 v2; do
+    printf '#!/bin/sh\nexec "%s" 2026.2 %s "%s" "$@"\n' "$here/run-on-sycl.sh" "$adapter" "$SYCL_PYTHON" >"$SCRATCH/sycl-python"
+    chmod +x "$SCRATCH/sycl-python"
+    CCLX_DEVICE=loader PYTHONHOME=$PYTHONHOME PYTHONPATH=$PYTHONPATH:$SYCL_SITE run "$SCRATCH/sycl-python" test_sycl
+done
 echo "test result: ok. $passed passed; 0 failed; 0 ignored"
