@@ -213,6 +213,18 @@ fn events_change_between_executions() {
     ok(bed.soft.wait_queue(bed.queue, NEVER));
     assert_eq!(bed.soft.query(second), ZE_RESULT_SUCCESS);
     assert_eq!(entries(log), [1, 1]);
+    // Nothing to wait for and nothing to signal; then again something.
+    for event in [first, second, gate, other_gate] {
+        ok(unsafe { (bed.soft.ze.zeEventHostReset)(event) });
+    }
+    ok(bed.waits(number, &[null_mut()]));
+    ok(bed.signal(number, null_mut()));
+    bed.run();
+    assert_eq!((bed.soft.query(first), bed.soft.query(second)), (ZE_RESULT_NOT_READY, ZE_RESULT_NOT_READY));
+    ok(bed.signal(number, first));
+    bed.run();
+    assert_eq!(bed.soft.query(first), ZE_RESULT_SUCCESS);
+    assert_eq!(entries(log), [1; 4]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::handle::get;
 use crate::kernel::{BoundLaunch, Draft, Kernel};
 use crate::op::{Command, Op, Signal, Waits};
 use level_zero_sys::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ const DEFAULT_FLAGS: ze_mutable_command_exp_flags_t = ZE_MUTABLE_COMMAND_EXP_FLA
 pub(super) struct Mutables {
     commands: BTreeMap<u64, Mutable>,
     changes: BTreeMap<u64, Change>,
+    /// Those that had an event to signal, and signal none any more.
+    silenced: BTreeSet<u64>,
 }
 
 /// A command that may change.
@@ -45,7 +47,8 @@ struct Mutable {
 #[derive(Default)]
 struct Change {
     launch: Option<Draft>,
-    signal: Option<(Signal, Arc<Event>)>,
+    /// What it signals from then on, if anything.
+    signal: Option<Option<(Signal, Arc<Event>)>>,
     waits: Option<Waits>,
 }
 
@@ -67,12 +70,16 @@ impl Mutables {
         }
         for (number, change) in std::mem::take(&mut self.changes) {
             let command = &mut commands[place(number)];
-            if let Some((signal, event)) = change.signal {
-                if let Signal::Count { counter, .. } = &signal {
-                    event.aim(Point::recorded(counter.clone(), epoch.clone(), place(number)));
+            if let Some(signal) = change.signal {
+                if let Some((signal, event)) = &signal {
+                    if let Signal::Count { counter, .. } = signal {
+                        event.aim(Point::recorded(counter.clone(), epoch.clone(), place(number)));
+                    }
+                    event.captured().clear();
+                } else {
+                    self.silenced.insert(number);
                 }
-                event.captured().clear();
-                command.signal = Some(signal);
+                command.signal = signal.map(|(signal, _)| signal);
             }
             if let Some(waits) = change.waits {
                 command.waits = waits;
@@ -111,7 +118,7 @@ impl Record {
         edit: impl FnOnce(&mut Change, &Command, &Mutable) -> Result<(), ze_result_t>,
     ) -> Result<(), ze_result_t> {
         let closed = self.closed.clone().ok_or_else(|| refuse("only commands of a closed command list can change"))?;
-        let Mutables { commands, changes } = self.mutables()?;
+        let Mutables { commands, changes, .. } = self.mutables()?;
         let known = number.checked_sub(1).and_then(|at| closed.commands.get(at as usize)).zip(commands.get(&number));
         let Some((command, mutable)) = known else {
             return Err(refuse(format!("this command list has no command {number} that can change")));
@@ -293,15 +300,21 @@ unsafe extern "C" fn zeCommandListUpdateMutableCommandSignalEventExp(
 ) -> ze_result_t {
     run(|| {
         with(hCommandList, |list, record| {
-            let event = event::get(hSignalEvent)?;
-            let signal = list.signal_of(event)?;
+            let signal = match hSignalEvent.is_null() {
+                true => None,
+                false => {
+                    let event = event::get(hSignalEvent)?;
+                    Some((list.signal_of(event)?, event.clone()))
+                }
+            };
+            let silenced = record.mutables()?.silenced.contains(&commandId);
             record.change(commandId, ZE_MUTABLE_COMMAND_EXP_FLAG_SIGNAL_EVENT, |change, command, _| {
-                if command.signal.is_none() {
+                if command.signal.is_none() && !silenced {
                     return Err(refuse(format!(
                         "command {commandId} of this list was appended with no event to signal"
                     )));
                 }
-                change.signal = Some((signal, event.clone()));
+                change.signal = Some(signal);
                 Ok(())
             })
         })
@@ -316,8 +329,13 @@ unsafe extern "C" fn zeCommandListUpdateMutableCommandWaitEventsExp(
 ) -> ze_result_t {
     run(|| {
         with(hCommandList, |list, record| {
-            // SAFETY: the specification's promise about wait lists.
-            let Target::Run(waits) = unsafe { wait_list(list, numWaitEvents, phWaitEvents) }? else {
+            // No list at all means to wait for nothing, and so does an entry without an event.
+            let count = if phWaitEvents.is_null() { 0 } else { numWaitEvents as usize };
+            // SAFETY: the specification promises that many entries.
+            let events = (0..count).map(|index| unsafe { phWaitEvents.add(index).read() });
+            let mut events: Vec<ze_event_handle_t> = events.filter(|event| !event.is_null()).collect();
+            // SAFETY: the list is our own.
+            let Target::Run(waits) = unsafe { wait_list(list, events.len() as u32, events.as_mut_ptr()) }? else {
                 return Err(refuse("a command can't be made to wait for an event of a recording"));
             };
             record.change(commandId, ZE_MUTABLE_COMMAND_EXP_FLAG_WAIT_EVENTS, |change, _, _| {
