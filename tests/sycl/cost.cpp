@@ -2,8 +2,8 @@
 // without arguments and with as many: taken in turn, in one process, the median of many. Two ranks, of which the second
 // calls along.
 //
-// cost: prints one line, of nanoseconds and ratios. With an argument, the call is made so many times instead, for
-// tools that look for leaks.
+// cost: prints one line, of nanoseconds and ratios. With an argument, the call is made so many times instead, and
+// must leave nothing on the heap.
 #include <level_zero/ze_api.h>
 
 #include "xccl.hpp"
@@ -14,6 +14,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,10 +96,25 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
     auto *memory = sycl::malloc_device<float>(count, queue);
     queue.memset(memory, 0, count * sizeof(float)).wait();
     const auto call = [&] { CHECK(onecclAllReduce(memory, memory, count, onecclFloat32, onecclSum, comm, &queue)); };
+    const auto held = [&] {
+        queue.wait();
+        return mallinfo2().uordblks;
+    };
+    size_t before = 0;
     for (int i = 0; i < only; ++i) {
         call();
         if (i % 16 == 15)
             queue.wait();
+        if (i == only / 5)
+            before = held();
+    }
+    if (only > 0) {
+        const size_t after = held();
+        const size_t grown = after > before ? after - before : 0;
+        std::printf("rank %d: the heap grew by %zu bytes over the last 4/5 of %d calls\n", rank, grown, only);
+        // Two bytes a call.
+        if (grown > size_t(only) * 2)
+            fail("that is a leak");
     }
     if (only == 0) {
         const auto [empty, loaded] = kernels(queue);
