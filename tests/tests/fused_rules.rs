@@ -163,6 +163,33 @@ fn what_cannot_be_fused_is_refused_or_goes_unfused() {
     });
 }
 
+/// Without rows nothing is written by any design; a design that the variant can't have is refused on one rank, too.
+#[test]
+fn no_rows_and_one_rank() {
+    process("no_rows_and_one_rank").run(|_| {
+        local::ranks(2, &config(TransportChoice::Auto), &StartState::default(), |comm| {
+            let rank = comm.rank();
+            let none = case(0, 384, 1);
+            let mut peer = Peer::new(comm, none.bytes());
+            for design in [Design::Unfused, Design::A, Design::C, Design::Auto] {
+                let image = peer.run::<bf16>(&none, design).unwrap();
+                assert_eq!(image, none.before::<bf16>(rank), "{design}");
+            }
+            let Err(Error::NotImplemented(text)) = peer.issue(&none, Design::B).map(drop) else { panic!("b of v4") };
+            assert!(text.contains("y needs the sums"), "{text}");
+        });
+        local::ranks(1, &config(TransportChoice::Auto), &StartState::default(), |comm| {
+            let some = case(2, 384, 1);
+            let mut peer = Peer::new(comm, some.bytes());
+            let Err(Error::NotImplemented(text)) = peer.issue(&some, Design::B).map(drop) else { panic!("b of v4") };
+            assert!(text.contains("y needs the sums"), "{text}");
+            let delayed = Case { params: Params { variant: Variant::V41, ..some.params }, ..some };
+            let image = peer.run::<bf16>(&delayed, Design::B).unwrap();
+            assert_eq!(delayed.wrong::<bf16>(0, &delayed.written::<bf16>(1), &image), None);
+        });
+    });
+}
+
 /// Recorded once and replayed with other inputs: every replay has the bits of its own.
 #[test]
 fn replays_compute_with_what_is_there() {
