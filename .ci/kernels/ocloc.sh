@@ -13,8 +13,8 @@ repo=$(cd "$here/../.." && pwd)
 source "$here/../lib.sh"
 
 DEVICES=(bmg-g21 bmg-g31 pvc dg2-g10 lnl-m ptl-h)
-# Nine large kernels each, which take the compiler half a minute: one device of either width of registers.
-FUSED_DEVICES=(bmg-g21 pvc)
+# Nine large kernels each, which take the compiler half a minute: for one device.
+FUSED_DEVICES=(bmg-g21)
 kernels=$repo/ccl-ze/kernels
 committed=$kernels/ocloc.table
 # The one place that says what our modules are built with, at run time too.
