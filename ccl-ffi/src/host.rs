@@ -153,11 +153,12 @@ impl Live {
         let mut host = self.host.lock();
         let between = host.reserve(&self.comm, bytes)? as *mut c_void;
         // SAFETY: by this function's contract; the scratch memory holds as many and is locked until the stream is done.
-        unsafe {
-            host.stream.copy(between, from, bytes, &[])?;
-            host.stream.copy(to, between, bytes, &[])?;
-        }
-        host.stream.synchronize()
+        let copied = unsafe {
+            host.stream.copy(between, from, bytes, &[]).and_then(|()| host.stream.copy(to, between, bytes, &[]))
+        };
+        // Also after a failure: no copy is to outlast the caller's buffers.
+        host.stream.synchronize()?;
+        copied
     }
 
     /// Where the buffers of a step's calls lie in the scratch memory.

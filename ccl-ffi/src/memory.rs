@@ -5,18 +5,19 @@ use crate::handle::OnecclComm;
 use crate::settings;
 use ccl_core::{Error, Result};
 use ccl_ze::DeviceMemory;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What was handed out, by address.
-static ALLOCATED: Mutex<BTreeMap<usize, (DeviceMemory, usize)>> = Mutex::new(BTreeMap::new());
+static ALLOCATED: RwLock<BTreeMap<usize, (DeviceMemory, usize)>> = RwLock::new(BTreeMap::new());
 
 /// Fails if `bytes` bytes are of memory that was handed out, but pass its end or are another device's than `device`: that one's
 /// driver context knows nothing of them.
 pub(crate) fn check(address: usize, bytes: usize, device: usize) -> Result<()> {
-    let allocated = ALLOCATED.lock();
+    // Calls don't wait for each other here.
+    let allocated = ALLOCATED.read();
     let Some((start, (memory, size))) = allocated.range(..=address).next_back() else {
         return Ok(());
     };
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn onecclMemAlloc(place: *mut *mut c_void, size: usize) ->
         let device = settings::device().or(config.local_rank.map(|rank| rank as usize)).unwrap_or(0);
         let memory = DeviceMemory::new(config, device, size)?;
         let address = memory.as_ptr();
-        ALLOCATED.lock().insert(address as usize, (memory, size));
+        ALLOCATED.write().insert(address as usize, (memory, size));
         // SAFETY: as above.
         unsafe { put(place, address, "the place for the address") }
     })
@@ -66,7 +67,7 @@ pub extern "C" fn onecclMemFree(address: *mut c_void) -> Code {
         if address.is_null() {
             return Ok(SUCCESS);
         }
-        match ALLOCATED.lock().remove(&(address as usize)) {
+        match ALLOCATED.write().remove(&(address as usize)) {
             Some(memory) => {
                 drop(memory);
                 Ok(SUCCESS)
