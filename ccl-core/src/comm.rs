@@ -60,9 +60,9 @@ pub struct Info {
 }
 
 struct Issue<E: Endpoint> {
-    plans: PlanCache<Request, Arc<E::Executable>>,
+    plans: PlanCache<Request, E::Executable>,
     /// Of the other collectives, which are as large or small whatever the request.
-    collectives: PlanCache<CollectiveCall, Arc<E::Executable>>,
+    collectives: PlanCache<CollectiveCall, E::Executable>,
 }
 
 struct Shared<D: Device> {
@@ -284,19 +284,14 @@ impl<D: Device> Communicator<D> {
         let shared = &*self.shared;
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
-        let executable = match issue.plans.get(request) {
-            Some(executable) => executable.clone(),
-            None => {
-                let plan = self.plan(request)?;
-                #[cfg(debug_assertions)]
-                plan.verify().map_err(Error::Internal)?;
-                let executable = Arc::new(shared.endpoint.prepare(request, &plan, shared.rank)?);
-                issue.plans.insert(*request, executable.clone());
-                executable
-            }
-        };
+        let executable = issue.plans.get_or_make(request, || {
+            let plan = self.plan(request)?;
+            #[cfg(debug_assertions)]
+            plan.verify().map_err(Error::Internal)?;
+            shared.endpoint.prepare(request, &plan, shared.rank)
+        })?;
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
+        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
         Ok(Completion::new(inner, shared.health.clone()))
     }
 

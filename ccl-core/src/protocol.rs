@@ -312,6 +312,7 @@ pub const GENERATIONS: usize = 2;
 pub const FLAG_STRIDE: usize = 64;
 
 /// Generation of the push slots that the round with this tag uses.
+#[inline]
 pub const fn generation(tag: u32) -> usize {
     (tag % GENERATIONS as u32) as usize
 }
@@ -379,20 +380,24 @@ impl BulkUse {
 pub const BULK_UNIT: u32 = 4096;
 
 impl Layout {
+    #[inline]
     const fn places(&self) -> usize {
         if self.n < 2 { 0 } else { Region::ALL.len() * GENERATIONS * self.n }
     }
 
+    #[inline]
     const fn place(&self, region: Region, generation: usize, sender: usize) -> usize {
         (region as usize * GENERATIONS + generation) * self.n + sender
     }
 
     /// Byte offset of the first push line slot: the end of the ring's.
+    #[inline]
     pub const fn push_offset(&self) -> usize {
         ring_bytes(self.n, self.form, self.slot_tiles as usize)
     }
 
     /// Bytes of a push line slot.
+    #[inline]
     pub const fn push_slot_bytes(&self) -> usize {
         self.push_tiles as usize * self.form.tile_bytes()
     }
@@ -403,16 +408,19 @@ impl Layout {
     }
 
     /// Byte offset of the first flag, where the lines end: all from the head to here are lines of one form.
+    #[inline]
     pub const fn flags_offset(&self) -> usize {
         self.push_offset() + self.places() * self.push_slot_bytes()
     }
 
     /// Flags that are apart from their data: those of bulk slots, then those of direct calls.
+    #[inline]
     pub const fn flags(&self) -> usize {
         if self.bulk_bytes == 0 || self.n < 2 { 0 } else { (self.places() + 2 * self.n) * MAX_WIRES }
     }
 
     /// Byte offset of a wire's flag of a bulk slot.
+    #[inline]
     pub const fn bulk_flag(&self, region: Region, generation: usize, sender: usize, wire: u32) -> usize {
         let flag = self.place(region, generation, sender) * MAX_WIRES + wire as usize;
         self.flags_offset() + flag * FLAG_STRIDE
@@ -425,6 +433,7 @@ impl Layout {
     }
 
     /// Byte offset of the first bulk slot.
+    #[inline]
     pub const fn bulk_offset(&self) -> usize {
         (self.flags_offset() + self.flags() * FLAG_STRIDE).next_multiple_of(BULK_UNIT as usize)
     }
@@ -435,12 +444,14 @@ impl Layout {
     }
 
     /// Byte offset of the first bulk slot of one-shots and meshes.
+    #[inline]
     pub const fn turns_offset(&self) -> usize {
         self.bulk_offset() + self.places() * self.bulk_bytes as usize
     }
 
     /// Byte offset of the bulk slot that the owner of the memory shares with `peer`, of one-shots or meshes. The own one is
     /// never used.
+    #[inline]
     pub const fn turn_slot(&self, bulk_use: BulkUse, peer: usize) -> usize {
         self.turns_offset() + (bulk_use as usize * self.n + peer) * self.bulk_bytes as usize
     }

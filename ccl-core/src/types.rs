@@ -265,6 +265,7 @@ impl Kind {
     }
 
     /// What a word says; the factor of a pre-multiplied sum, an element of the datatype, comes separately.
+    #[inline]
     pub fn read(word: u32, factor: u64) -> Option<(DataType, ReduceOp, Order)> {
         let dtype = DataType::from_abi(word & 0xFF)?;
         let op = ReduceOp::from_code(word >> 8 & 0xFF, Factor::new(dtype, factor))?;

@@ -3,6 +3,7 @@
 
 use crate::event::EventSlot;
 use ccl_core::Result;
+use qcell::QCellOwner;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,10 @@ const KEPT: usize = 32;
 /// The number of what takes no turn: of it nothing follows for what has one.
 pub(crate) const UNCHAINED: u64 = u64::MAX;
 
-/// The collectives of a device, in the order of their issue.
+/// The collectives of a device, in the order of their issue. Whoever has it locked has the device's turn to issue.
 pub(crate) struct Chain {
+    /// Opens what only whoever has the turn touches: the device's kernels' arguments and its communicators' events.
+    pub(crate) turn: QCellOwner,
     last: Option<Link>,
     /// Events that a call on another stream was told to wait for, with that call: until it has finished, its
     /// predecessor's event may neither be used for another call nor go.
@@ -37,8 +40,9 @@ impl Finished {
     /// Takes note that the call of `event` has finished.
     pub(crate) fn note(&self, event: &EventSlot) {
         let number = event.number();
-        if number != UNCHAINED {
-            self.0.fetch_max(number, Ordering::Relaxed);
+        // Of two threads the lower number may stay: then less is known to have finished than has, until the next.
+        if number != UNCHAINED && number > self.get() {
+            self.0.store(number, Ordering::Relaxed);
         }
     }
 
@@ -54,7 +58,7 @@ impl Finished {
 
 impl Chain {
     pub(crate) fn new() -> Chain {
-        Chain { last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0 }
+        Chain { turn: QCellOwner::new(), last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0 }
     }
 
     /// The event of the collective that was issued last.

@@ -33,6 +33,7 @@ use ccl_core::{Error, Kind as ReductionKind, Result};
 use host::HostWords;
 use level_zero_sys::*;
 use parking_lot::Mutex;
+use qcell::{QCell, QCellOwner};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
@@ -96,8 +97,8 @@ impl Device for ZeDevice {
             }),
             form: None,
             stream: Stream::new(gpu, 0)?,
-            events: Mutex::new(events),
-            loose_events: Mutex::new(Events::new(gpu, false)),
+            events: gpu.turn.cell(events),
+            loose_events: gpu.turn.cell(Events::new(gpu, false)),
             queue_events: Mutex::default(),
             counter,
             registry: Arc::new(Registry::new(gpu)),
@@ -149,9 +150,9 @@ impl Peer {
 /// See [`Endpoint`].
 pub(crate) struct ZeEndpoint {
     // Fields are dropped in this order: what uses memory before the memory.
-    events: Mutex<Events>,
+    events: QCell<Events>,
     /// Regular ones, for lists that aren't in order.
-    loose_events: Mutex<Events>,
+    loose_events: QCell<Events>,
     /// Of calls on SYCL queues, once there is one.
     queue_events: Mutex<Option<Events>>,
     stream: Stream,
@@ -306,12 +307,14 @@ impl Endpoint for ZeEndpoint {
         for offset in ranges {
             let memory = self.peer_address(peer)?.wrapping_byte_add(offset + rank * words * 4);
             let arguments = [memory as u64, words as u64, u64::from(seed)];
+            let mut chain = self.gpu.chain.lock();
             let _guard = self.stream.lock.lock();
             // SAFETY: arguments as the kernel's; the range lies in that rank's staging memory; the list is live and
             // waited for below.
             unsafe {
-                let probe = self.gpu.modules.kernel(probe);
-                probe.launch(self.stream.list(), 1, &arguments, std::ptr::null_mut(), &[])?;
+                let (probe, first) = (self.gpu.modules.kernel(probe), [arguments[0], arguments[1]]);
+                let (list, none) = (self.stream.list(), std::ptr::null_mut());
+                probe.launch(&mut chain.turn, list, 1, first, &arguments, none, &[])?;
             }
         }
         self.stream.settle()
@@ -517,6 +520,7 @@ impl ZeEndpoint {
     /// As for [`Endpoint::submit`].
     unsafe fn append(
         &self,
+        turn: &mut QCellOwner,
         stream: &Stream,
         executable: &Executable,
         io: Io,
@@ -527,6 +531,8 @@ impl ZeEndpoint {
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
         let list = stream.list();
         let _guard = stream.lock.lock();
+        let first = [io.send as u64, io.recv as u64];
+        let kernel = |kernel: &KernelId| self.gpu.modules.kernel(*kernel);
         match &executable.kind {
             // SAFETY: buffers and events are the caller's duty; the wait list is only read.
             Kind::Copy { bytes } if io.send != io.recv.cast_const() => unsafe {
@@ -537,50 +543,34 @@ impl ZeEndpoint {
                 ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))
             },
             // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
-            Kind::Ring { kernel, groups, arguments } => unsafe {
-                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            Kind::Ring { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
             // SAFETY: as above.
-            Kind::Push { kernel, groups, arguments } => unsafe {
-                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            Kind::Push { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
             // SAFETY: as above; the table is kept until the call has finished.
-            Kind::Channel { kernel, groups, arguments, .. } => unsafe {
-                self.launch(list, *kernel, *groups, **arguments, io, signal, after)
+            Kind::Channel { kernel: id, groups, arguments, .. } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
             // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
-            Kind::Direct { kernel, groups, arguments } => unsafe {
-                self.launch(list, *kernel, *groups, *arguments, io, signal, after)
+            Kind::Direct { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
-            // SAFETY: as above.
+            // SAFETY: as above; the buffers are among its arguments.
             Kind::Fused(launch) => unsafe {
-                let kernel = self.gpu.modules.kernel(launch.kernel);
-                kernel.launch(list, launch.groups, &launch.arguments, signal, after)
+                let (arguments, groups) = (&launch.arguments, launch.groups);
+                let first = [arguments[0], arguments[1]];
+                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
             },
             // SAFETY: as above; its launch keeps the memory that work-groups share.
             Kind::Mhc(launch) => unsafe {
-                let kernel = self.gpu.modules.kernel(launch.kernel);
-                kernel.launch(list, launch.groups, &launch.arguments, signal, after)
+                let (arguments, groups) = (&launch.arguments, launch.groups);
+                let first = [arguments[0], arguments[1]];
+                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
             },
         }
-    }
-
-    /// Launches a collective's kernel, whose first two arguments are the buffers.
-    #[expect(clippy::too_many_arguments, reason = "what a launch takes")]
-    unsafe fn launch<const N: usize>(
-        &self,
-        list: ze_command_list_handle_t,
-        kernel: KernelId,
-        groups: u32,
-        mut arguments: [u64; N],
-        io: Io,
-        signal: ze_event_handle_t,
-        after: &[ze_event_handle_t],
-    ) -> Result<()> {
-        arguments[0] = io.send as u64;
-        arguments[1] = io.recv as u64;
-        // SAFETY: passed on.
-        unsafe { self.gpu.modules.kernel(kernel).launch(list, groups, &arguments, signal, after) }
     }
 }
 

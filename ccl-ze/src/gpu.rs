@@ -13,6 +13,7 @@ use ccl_core::protocol::LineForm;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
+use qcell::QCellOwnerID;
 use std::ffi::CStr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub(crate) struct Gpu {
     // Fields are dropped in this order: what was made in the context before it.
     pub(crate) chain: Mutex<Chain>,
+    /// Makes what the chain's turn opens.
+    pub(crate) turn: QCellOwnerID,
     pub(crate) modules: Modules,
     /// None if the context is the SYCL runtime's.
     _owned: Option<OwnedContext>,
@@ -123,9 +126,12 @@ impl Gpu {
                 false => DeviceFamily::IntelPcie,
             },
         };
+        let chain = Chain::new();
+        let turn = chain.turn.id();
         let mut gpu = Gpu {
-            chain: Mutex::new(Chain::new()),
-            modules: Modules::new(),
+            chain: Mutex::new(chain),
+            turn,
+            modules: Modules::new(turn),
             _owned,
             context,
             device,

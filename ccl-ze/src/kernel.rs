@@ -5,7 +5,7 @@ use crate::kernels::{self, Signature};
 use crate::sycl;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
-use parking_lot::Mutex;
+use qcell::{QCell, QCellOwner, QCellOwnerID};
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
@@ -38,8 +38,9 @@ pub(crate) struct Kernel {
     pub(crate) facts: KernelFacts,
     /// Sizes of its arguments.
     sizes: &'static [usize],
-    /// The arguments that are set. Its lock is held from the first to the append of the launch that they are for.
-    set: Mutex<Arguments>,
+    /// The arguments that are set. Whoever launches has the device's turn, from the first to the append of the launch that
+    /// they are for.
+    set: QCell<Arguments>,
 }
 
 /// What is known of a kernel's arguments.
@@ -53,7 +54,7 @@ const NOTHING_SET: Arguments = Arguments { words: [0; MOST_ARGUMENTS], known: 0 
 
 const _: () = assert!(MOST_ARGUMENTS < 64);
 
-// SAFETY: a handle that any thread may use; `set` serialises those who set arguments and launch.
+// SAFETY: a handle that any thread may use; the turn serialises those who set arguments and launch.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
@@ -65,6 +66,7 @@ impl Kernel {
         module: ze_module_handle_t,
         signature: &Signature,
         most_items: u32,
+        turn: QCellOwnerID,
     ) -> Result<Kernel> {
         let Signature { name, arg_sizes: sizes } = signature;
         let text = kernels::terminated(name)?;
@@ -74,7 +76,7 @@ impl Kernel {
         let made = unsafe { ze!(api, zeKernelCreate(module, &raw const desc, &raw mut handle)) };
         made.map_err(|error| of_kernel(error, name))?;
         let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
-        let set = Mutex::new(NOTHING_SET);
+        let set = turn.cell(NOTHING_SET);
         let mut kernel = Kernel { on_queues: OnceLock::new(), api: api.clone(), module, handle, facts, sizes, set };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
@@ -101,72 +103,78 @@ impl Kernel {
     /// one for the launch. The launch is a plain one: that the groups of a collective run at the same time follows from
     /// their number, which `resident_groups` limits; a cooperative launch would only say it again.
     ///
+    /// `first` stands in the place of the first two `words`: as a rule they are what changes from call to call.
+    ///
     /// # Safety
-    /// `words` must be what the kernel's arguments may be until the launch has finished; list and events must be live,
+    /// The words must be what the kernel's arguments may be until the launch has finished; list and events must be live,
     /// and appends to the list serialised.
+    #[expect(clippy::too_many_arguments, reason = "what a launch takes")]
     pub(crate) unsafe fn launch<const N: usize>(
         &self,
+        turn: &mut QCellOwner,
         list: ze_command_list_handle_t,
         groups: u32,
+        first: [u64; 2],
         words: &[u64; N],
         signal: ze_event_handle_t,
         after: &[ze_event_handle_t],
     ) -> Result<()> {
-        const { assert!(N <= MOST_ARGUMENTS) };
+        const { assert!(N >= 2 && N <= MOST_ARGUMENTS) };
         if N != self.sizes.len() {
             return Err(Error::Internal(format!("{N} arguments for kernel {}", self.facts.name)));
         }
         let api = &*self.api;
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        let mut set = self.set.lock();
-        let all = (1u64 << N) - 1;
-        let changed = set.known != all || set.words[..N] != words[..];
-        if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments
-            && changed
-        {
-            let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
-            let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
-            // Whatever fails, what is set is no longer known.
-            set.known = 0;
-            api.count();
-            // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
-            // argument (the machine is little-endian, so a narrow one is the first bytes).
-            let code = unsafe {
-                launch(
-                    list,
-                    self.handle,
-                    count,
-                    size,
-                    pointers.as_mut_ptr(),
-                    std::ptr::null(),
-                    signal,
-                    waits,
-                    wait_list,
-                )
-            };
-            api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
-            set.words[..N].copy_from_slice(words);
-            set.known = all;
-            return Ok(());
-        }
-        if changed {
-            for (index, (word, &size)) in (0..).zip(words.iter().zip(self.sizes)) {
-                let (bit, place) = (1 << index, index as usize);
-                if set.known & bit == 0 || set.words[place] != *word {
-                    set.known &= !bit;
-                    // SAFETY: a live kernel, and a value at least as wide as the argument.
-                    unsafe { ze!(api, zeKernelSetArgumentValue(self.handle, index, size, (&raw const *word).cast()))? };
-                    set.words[place] = *word;
-                    set.known |= bit;
-                }
+        let set = turn.rw(&self.set);
+        if set.known != all::<N>() || set.words[..2] != first || set.words[2..N] != words[2..] {
+            let mut words = *words;
+            words[..2].copy_from_slice(&first);
+            if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
+                let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
+                let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
+                let (pointers, nothing) = (pointers.as_mut_ptr(), std::ptr::null());
+                // Whatever fails, what is set is no longer known.
+                set.known = 0;
+                api.count();
+                // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
+                // argument (the machine is little-endian, so a narrow one is the first bytes).
+                let code =
+                    unsafe { launch(list, self.handle, count, size, pointers, nothing, signal, waits, wait_list) };
+                api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
+                set.words[..N].copy_from_slice(&words);
+                set.known = all::<N>();
+                return Ok(());
             }
+            self.set_each(set, &words)?;
         }
         // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
         unsafe {
             ze!(api, zeCommandListAppendLaunchKernel(list, self.handle, &raw const count, signal, waits, wait_list))
         }
     }
+
+    /// Sets the arguments that have changed, one by one.
+    fn set_each(&self, set: &mut Arguments, words: &[u64]) -> Result<()> {
+        for (index, (word, &size)) in (0..).zip(words.iter().zip(self.sizes)) {
+            let (bit, place) = (1 << index, index as usize);
+            if set.known & bit == 0 || set.words[place] != *word {
+                set.known &= !bit;
+                // SAFETY: a live kernel, and a value at least as wide as the argument.
+                unsafe {
+                    ze!(self.api, zeKernelSetArgumentValue(self.handle, index, size, (&raw const *word).cast()))?;
+                }
+                set.words[place] = *word;
+                set.known |= bit;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bits of that many known arguments.
+const fn all<const N: usize>() -> u64 {
+    (1 << N) - 1
 }
 
 /// A kernel as a SYCL runtime has it, with a Level Zero kernel of its own, since the runtime sets that one's arguments.

@@ -9,6 +9,7 @@ use ccl_core::device::DeviceFamily;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
+use qcell::QCellOwnerID;
 use std::sync::{Arc, OnceLock};
 
 /// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
@@ -76,6 +77,8 @@ pub(crate) struct Modules {
     loaded: [OnceLock<Module>; Family::ALL.len()],
     /// Held while one is compiled, so that none is twice.
     compiling: Mutex<()>,
+    /// What the kernels' arguments are opened by.
+    turn: QCellOwnerID,
 }
 
 /// A kernel of a loaded family.
@@ -86,8 +89,8 @@ pub(crate) struct KernelId {
 }
 
 impl Modules {
-    pub(crate) fn new() -> Modules {
-        Modules { loaded: [const { OnceLock::new() }; Family::ALL.len()], compiling: Mutex::new(()) }
+    pub(crate) fn new(turn: QCellOwnerID) -> Modules {
+        Modules { loaded: [const { OnceLock::new() }; Family::ALL.len()], compiling: Mutex::new(()), turn }
     }
 
     /// Compiles a family, unless it is there already.
@@ -102,7 +105,7 @@ impl Modules {
         let _one_at_a_time = self.compiling.lock();
         let place = &self.loaded[family.number()];
         if place.get().is_none() {
-            let module = Module::create(family, api, context, device, device_family)?;
+            let module = Module::create(family, api, context, device, device_family, self.turn)?;
             place.get_or_init(|| module);
         }
         Ok(())
@@ -166,6 +169,7 @@ impl Module {
         context: ze_context_handle_t,
         device: ze_device_handle_t,
         device_family: DeviceFamily,
+        turn: QCellOwnerID,
     ) -> Result<Module> {
         let items = group_items(family, device_family);
         let (handle, most_items) = match Takes::ask(api, device)? {
@@ -176,7 +180,7 @@ impl Module {
         };
         let module = Handle { api: api.clone(), handle };
         let signatures = family.kernels();
-        let kernels = signatures.iter().map(|signature| Kernel::create(api, handle, signature, most_items));
+        let kernels = signatures.iter().map(|signature| Kernel::create(api, handle, signature, most_items, turn));
         let kernels = kernels.collect::<Result<Vec<_>>>()?;
         let module = Module { kernels, _handle: module };
         for Kernel { facts, .. } in &module.kernels {

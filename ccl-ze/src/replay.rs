@@ -13,7 +13,7 @@ use ccl_core::comm::Health;
 use ccl_core::config::EventChoice;
 use ccl_core::{Error, Result};
 use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
-use parking_lot::Mutex;
+use qcell::QCell;
 use std::sync::Arc;
 
 /// Events that an executable starts with: one for a replay that runs, one for the next.
@@ -22,7 +22,7 @@ const FIRST_EVENTS: u32 = 2;
 /// What is needed to run something recorded, whatever it is.
 pub(crate) struct Replays {
     gpu: Arc<Gpu>,
-    events: Mutex<Events>,
+    events: QCell<Events>,
     healths: Arc<[Arc<Health>]>,
     /// Kept until the last replay is over.
     recording: Arc<Recording>,
@@ -33,7 +33,7 @@ impl Replays {
         let mut events = Events::new(gpu, gpu.counter_events(EventChoice::Auto)?);
         events.grow(FIRST_EVENTS)?;
         let healths = recording.healths().into();
-        Ok(Replays { gpu: gpu.clone(), events: Mutex::new(events), healths, recording: recording.clone() })
+        Ok(Replays { gpu: gpu.clone(), events: gpu.turn.cell(events), healths, recording: recording.clone() })
     }
 
     /// Has `append` put one run on `stream`: it is given a list, an event to signal and events to wait for.
@@ -57,10 +57,10 @@ impl Replays {
         for health in self.healths.iter() {
             health.check_open()?;
         }
-        let event = self.events.lock().take()?;
         // It may hold anything: nothing says that it ends.
         stream.mark_foreign();
         let mut chain = self.gpu.chain.lock();
+        let event = chain.turn.rw(&self.events).take()?;
         let finished = &self.gpu.finished;
         // What holds no collective takes no turn among them.
         let chained = self.recording.has_calls();

@@ -6,7 +6,6 @@ use crate::device::{Device, Edges, Endpoint, Io};
 use crate::error::{Error, Result};
 use crate::plan::Request;
 use crate::plan::channel::ChannelPlan;
-use std::sync::Arc;
 
 impl<D: Device> Communicator<D> {
     /// The plan by which a collective goes among several ranks.
@@ -53,25 +52,25 @@ impl<D: Device> Communicator<D> {
         }
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
-        let executable = match issue.collectives.get(call) {
+        let make = || {
+            let nothing = call.count == 0 && table.is_none() && call.what != Collective::Barrier;
+            if nothing {
+                call.op.factor(call.dtype)?;
+                return Ok(shared.endpoint.prepare_copy(0));
+            }
+            shared.endpoint.prepare_pieces(&self.plan_collective(call)?, &pieces, shared.rank)
+        };
+        let own;
+        let executable = match table {
+            None => issue.collectives.get_or_make(call, make)?,
             // A table is the call's own.
-            Some(executable) if table.is_none() => executable.clone(),
-            _ => {
-                let nothing = call.count == 0 && table.is_none() && call.what != Collective::Barrier;
-                let executable = Arc::new(if nothing {
-                    call.op.factor(call.dtype)?;
-                    shared.endpoint.prepare_copy(0)
-                } else {
-                    shared.endpoint.prepare_pieces(&self.plan_collective(call)?, &pieces, shared.rank)?
-                });
-                if table.is_none() {
-                    issue.collectives.insert(*call, executable.clone());
-                }
-                executable
+            Some(_) => {
+                own = make()?;
+                &own
             }
         };
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
+        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
         Ok(Completion::new(inner, shared.health.clone()))
     }
 

@@ -77,6 +77,25 @@ impl<K: Key, T> PlanCache<K, T> {
     /// What is cached for `request`.
     #[inline]
     pub fn get(&mut self, request: &K) -> Option<&T> {
+        let entry = self.find(request)?;
+        self.entries[entry].as_ref().map(|entry| &entry.value)
+    }
+
+    /// The same, made and cached now if it isn't there.
+    #[inline]
+    pub fn get_or_make<E>(&mut self, request: &K, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let entry = match self.find(request) {
+            Some(entry) => entry,
+            None => {
+                self.insert(*request, make()?);
+                self.last
+            }
+        };
+        Ok(&self.entries[entry].as_ref().expect("found, or put there just now").value)
+    }
+
+    #[inline]
+    fn find(&mut self, request: &K) -> Option<usize> {
         self.clock += 1;
         let is_it = |entry: &Option<Entry<K, T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);
         if !is_it(&self.entries[self.last]) {
@@ -85,7 +104,7 @@ impl<K: Key, T> PlanCache<K, T> {
         }
         let entry = self.entries[self.last].as_mut()?;
         entry.used = self.clock;
-        Some(&entry.value)
+        Some(self.last)
     }
 
     /// Caches `value` for `request`. Returns what had to go for it: the request's own old value, or that of another.
@@ -97,6 +116,7 @@ impl<K: Key, T> PlanCache<K, T> {
         // A free entry was used at time 0, before any other.
         let oldest = || (0..WAYS).min_by_key(|way| set[*way].as_ref().map_or(0, |e| e.used)).unwrap_or(0);
         let way = own.unwrap_or_else(oldest);
+        self.last = start + way;
         let old = set[way].replace(Entry { request, value, used: self.clock });
         old.map(|entry| (entry.request, entry.value))
     }
@@ -147,9 +167,14 @@ mod tests {
         for (i, r) in variants.iter().enumerate() {
             assert_eq!(cache.get(r), Some(&i));
         }
+        assert_eq!(cache.get_or_make(&variants[2], || Err("made anew")), Ok(&2));
+        let unseen = request(3);
+        assert_eq!(cache.get_or_make(&unseen, || Err("can't be")), Err("can't be"));
+        assert_eq!(cache.get_or_make(&unseen, || Ok::<_, ()>(8)), Ok(&8));
+        assert_eq!(cache.get_or_make(&unseen, || Err("made anew")), Ok(&8));
         assert_eq!(cache.insert(variants[2], 9), Some((variants[2], 2)));
         assert_eq!(cache.get(&variants[2]), Some(&9));
-        assert_eq!(cache.drain().count(), variants.len());
+        assert_eq!(cache.drain().count(), variants.len() + 1);
         assert_eq!(cache.values().count(), 0);
     }
 

@@ -34,6 +34,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// The geometry of `count` elements of `elem` bytes over `n` ranks, in rows of `period` elements or in one.
+    #[inline]
     pub fn new(n: usize, count: u64, period: Option<u64>, elem: usize) -> Result<Self> {
         let refuse = |what: String| Err(Error::InvalidArgument(what));
         if n == 0 || n > MAX_RANKS {

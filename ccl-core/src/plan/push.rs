@@ -147,6 +147,7 @@ pub struct Windows {
 
 impl Windows {
     /// Elements of a full round.
+    #[inline]
     pub const fn window(&self) -> u64 {
         self.owners * self.wires * self.most
     }
@@ -157,6 +158,7 @@ impl Windows {
     }
 
     /// What `wire` of `owner` has in `round`: shares are as even as whole units allow, and may be empty.
+    #[inline]
     pub fn range(&self, round: u32, owner: usize, wire: u32) -> Range<u64> {
         let start = self.count.min(u64::from(round) * self.window());
         let end = self.count.min(start + self.window());
@@ -303,6 +305,7 @@ impl PushPlan {
     }
 
     /// In bulk and direct: how the message is cut.
+    #[inline]
     pub const fn windows(&self) -> Windows {
         let unit = self.geometry.block_elements();
         let (owners, wires) = (if matches!(self.mode, Mode::OneShot) { 1 } else { self.n as u64 }, self.wires as u64);
@@ -317,6 +320,7 @@ impl PushPlan {
 
     /// In bulk and direct: what `wire` of `owner` has in `round`, and whether flags go for it. In a one-shot and in direct
     /// they go in every round, data or not; see [`Self::segment`].
+    #[inline]
     pub fn elements(&self, round: u32, owner: usize, wire: u32) -> Option<Part> {
         let windows = self.windows();
         let Range { start, end } = windows.range(round, owner, wire);
@@ -403,6 +407,7 @@ impl PushPlan {
     ///
     /// A place is stored to by who has read it last: by turns in a one-shot, to and fro in a mesh. Its lines are then in
     /// that rank's cache as its own, and the store need not ask for them.
+    #[inline]
     pub const fn bulk_place(&self, tag: u32, sender: usize, receiver: usize, wire: u32) -> BulkPlace {
         let (holder, peer, bulk_use) = match self.mode {
             Mode::OneShot if generation(tag) == 1 => (sender, receiver, BulkUse::OneShot),

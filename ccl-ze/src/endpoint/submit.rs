@@ -10,6 +10,7 @@ use crate::stream::{Form, Stream};
 use ccl_core::Result;
 use ccl_core::device::{Edges, Io};
 use level_zero_sys::*;
+use qcell::QCellOwner;
 use std::sync::Arc;
 
 impl ZeEndpoint {
@@ -49,10 +50,11 @@ impl ZeEndpoint {
         edges: Edges<'_, ze_event_handle_t>,
     ) -> Result<Completed> {
         let in_order = stream.order().is_some();
-        // Only lists that are in order can signal counter-based events.
-        let event = if in_order { self.events.lock() } else { self.loose_events.lock() }.take()?;
         // The lock is held over the append: the chain's order is the order of issue.
         let mut chain = self.gpu.chain.lock();
+        // Only lists that are in order can signal counter-based events.
+        let events = if in_order { &self.events } else { &self.loose_events };
+        let event = chain.turn.rw(events).take()?;
         let finished = &self.gpu.finished;
         let predecessor = match chain.predecessor_of_list(stream.order(), finished) {
             Ok(predecessor) => predecessor,
@@ -65,8 +67,9 @@ impl ZeEndpoint {
             stream.mark_foreign();
         }
         let appended = with_one_more(edges.after, predecessor.as_ref(), |waits| {
+            let turn = &mut chain.turn;
             // SAFETY: buffers and events are the caller's duty; the predecessor lives while the chain knows it.
-            unsafe { self.append_with_signals(stream, executable, io, Some(&event), edges.signal, waits) }
+            unsafe { self.append_with_signals(turn, stream, executable, io, Some(&event), edges.signal, waits) }
         });
         if let Err(error) = appended {
             event.give_back();
@@ -98,7 +101,7 @@ impl ZeEndpoint {
             () => None,
         };
         // One call at a time, as the chain does it for calls that are issued.
-        let _chain = gpu.chain.lock();
+        let mut chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
         let own = self.of_recording(recording, executable)?;
         let executable = own.as_ref().unwrap_or(executable);
@@ -111,8 +114,9 @@ impl ZeEndpoint {
             self.barrier(stream)?;
         }
         with_one_more(edges.after, predecessor.as_ref(), |waits| {
+            let turn = &mut chain.turn;
             // SAFETY: buffers and events are the caller's duty; the predecessor lives as long as the recording.
-            unsafe { self.append_with_signals(stream, executable, io, event.as_ref(), edges.signal, waits) }
+            unsafe { self.append_with_signals(turn, stream, executable, io, event.as_ref(), edges.signal, waits) }
         })?;
         if !in_order {
             self.barrier(stream)?;
@@ -125,8 +129,10 @@ impl ZeEndpoint {
     ///
     /// # Safety
     /// As above.
+    #[expect(clippy::too_many_arguments, reason = "what a call takes")]
     unsafe fn append_with_signals(
         &self,
+        turn: &mut QCellOwner,
         stream: &Stream,
         executable: &Executable,
         io: Io,
@@ -143,11 +149,11 @@ impl ZeEndpoint {
         let (api, list) = (&*self.gpu.api, stream.list());
         let Some(signal) = signal else {
             // SAFETY: passed on to the caller.
-            return unsafe { self.append(stream, executable, io, own, waits) };
+            return unsafe { self.append(turn, stream, executable, io, own, waits) };
         };
         if stream.order().is_some() {
             // SAFETY: as above.
-            unsafe { self.append(stream, executable, io, signal, waits)? };
+            unsafe { self.append(turn, stream, executable, io, signal, waits)? };
             if own.is_null() {
                 return Ok(());
             }
@@ -159,7 +165,7 @@ impl ZeEndpoint {
         let mut event = own;
         let (count, first) = if own.is_null() { (0, none) } else { (1, own) };
         // SAFETY: as above.
-        unsafe { self.append(stream, executable, io, first, waits)? };
+        unsafe { self.append(turn, stream, executable, io, first, waits)? };
         let _guard = stream.lock.lock();
         // SAFETY: live list and events; the wait list is only read.
         unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, count, &raw mut event)) }

@@ -116,14 +116,18 @@ pub(super) struct Reducer {
 impl Reducer {
     /// For the `kind` and `factor` of a kernel's arguments, among `n` ranks; nothing if the kind is none.
     pub(super) fn new(kind: u32, factor: u64, n: usize, simd: Simd) -> Option<Reducer> {
-        let (dtype, op, order) = Kind::read(kind, factor)?;
-        Some(Reducer {
+        Kind::read(kind, factor).map(|kind| Self::of(kind, factor, n, simd))
+    }
+
+    /// The same of a kind that has been read.
+    pub(super) fn of((dtype, op, order): (DataType, ReduceOp, Order), factor: u64, n: usize, simd: Simd) -> Reducer {
+        Reducer {
             run: run_fn(dtype, op, order, simd),
             size: dtype.size(),
             factor,
             scales: matches!(op, ReduceOp::PreMulSum(_)),
             divisor: if op == ReduceOp::Avg { n as u32 } else { 1 },
-        })
+        }
     }
 
     /// Bytes of an element.
@@ -252,6 +256,10 @@ const BLOCK: usize = 128;
 #[inline(always)]
 pub(super) unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
     let size = size_of::<L::Wire>();
+    if job.bytes - from <= FEW * size && job.is_plain() {
+        // SAFETY: passed on.
+        return unsafe { few::<L, O, ROUND>(job, from) };
+    }
     let mut room = [[const { MaybeUninit::<L::Acc>::uninit() }; BLOCK]; 2];
     let [acc, x] = &mut room;
     for at in (from..job.bytes).step_by(BLOCK * size) {
@@ -280,6 +288,34 @@ pub(super) unsafe fn elements<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, 
         if !also.is_null() {
             // SAFETY: as above; what has just been stored.
             unsafe { std::ptr::copy_nonoverlapping(out, also, acc.len() * size) };
+        }
+    }
+}
+
+/// So few elements are done one by one: loops that the compiler makes vectors of take longer to begin with than that.
+const FEW: usize = 4;
+
+/// # Safety
+/// As of [`RunFn`]; there is nothing to do but to combine.
+#[inline(always)]
+unsafe fn few<L: Lane, O: Op, const ROUND: bool>(job: &Job<'_>, from: usize) {
+    for at in (from..job.bytes).step_by(size_of::<L::Wire>()) {
+        // SAFETY: the element lies within `bytes`.
+        let load = |rank: usize| L::widen(unsafe { job.inputs[rank].add(at).cast::<L::Wire>().read_unaligned() });
+        let mut acc = load(job.first);
+        let mut rank = job.first;
+        for _ in 1..job.inputs.len() {
+            rank = if rank + 1 == job.inputs.len() { 0 } else { rank + 1 };
+            let both = O::apply::<L>(acc, load(rank));
+            acc = if ROUND { L::round(both) } else { both };
+        }
+        let (Target { out, also, .. }, result) = (job.to, L::narrow(acc));
+        // SAFETY: as above, in the output.
+        unsafe {
+            out.add(at).cast::<L::Wire>().write_unaligned(result);
+            if !also.is_null() {
+                also.add(at).cast::<L::Wire>().write_unaligned(result);
+            }
         }
     }
 }
