@@ -379,6 +379,15 @@ impl BulkUse {
 /// What the size of a bulk slot is a multiple of.
 pub const BULK_UNIT: u32 = 4096;
 
+/// Where in the staging memory begins what calls in bulk use; see [`Layout::bulk_offsets`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkOffsets {
+    /// The flags.
+    pub flags: usize,
+    /// The slots of one-shots and meshes.
+    pub turns: usize,
+}
+
 impl Layout {
     #[inline]
     const fn places(&self) -> usize {
@@ -422,8 +431,21 @@ impl Layout {
     /// Byte offset of a wire's flag of a bulk slot.
     #[inline]
     pub const fn bulk_flag(&self, region: Region, generation: usize, sender: usize, wire: u32) -> usize {
+        self.bulk_flag_from(self.flags_offset(), region, generation, sender, wire)
+    }
+
+    /// The same with the offset of the first flag at hand.
+    #[inline]
+    pub const fn bulk_flag_from(
+        &self,
+        flags: usize,
+        region: Region,
+        generation: usize,
+        sender: usize,
+        wire: u32,
+    ) -> usize {
         let flag = self.place(region, generation, sender) * MAX_WIRES + wire as usize;
-        self.flags_offset() + flag * FLAG_STRIDE
+        flags + flag * FLAG_STRIDE
     }
 
     /// Byte offset of a wire's flag of a direct call.
@@ -443,6 +465,12 @@ impl Layout {
         self.bulk_offset() + self.place(region, generation, sender) * self.bulk_bytes as usize
     }
 
+    /// Byte offsets of what calls in bulk look for again and again.
+    #[inline]
+    pub const fn bulk_offsets(&self) -> BulkOffsets {
+        BulkOffsets { flags: self.flags_offset(), turns: self.turns_offset() }
+    }
+
     /// Byte offset of the first bulk slot of one-shots and meshes.
     #[inline]
     pub const fn turns_offset(&self) -> usize {
@@ -453,7 +481,13 @@ impl Layout {
     /// never used.
     #[inline]
     pub const fn turn_slot(&self, bulk_use: BulkUse, peer: usize) -> usize {
-        self.turns_offset() + (bulk_use as usize * self.n + peer) * self.bulk_bytes as usize
+        self.turn_slot_from(self.turns_offset(), bulk_use, peer)
+    }
+
+    /// The same with the offset of the first of them at hand.
+    #[inline]
+    pub const fn turn_slot_from(&self, turns: usize, bulk_use: BulkUse, peer: usize) -> usize {
+        turns + (bulk_use as usize * self.n + peer) * self.bulk_bytes as usize
     }
 
     /// Byte offset of the first credit of channels: the end of all that is shared by calls of all ranks.

@@ -2,15 +2,15 @@
 
 mod boundary;
 mod completed;
+mod end;
 mod host;
 mod pieces;
 mod queue;
+mod staging;
 mod submit;
 
 pub(crate) use completed::Completed;
 
-use crate::api::ze;
-use crate::capture;
 use crate::event::{EventSlot, Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
@@ -33,7 +33,8 @@ use ccl_core::{Error, Kind as ReductionKind, Result};
 use host::HostWords;
 use level_zero_sys::*;
 use parking_lot::Mutex;
-use qcell::{QCell, QCellOwner};
+use qcell::QCell;
+use staging::{Peer, Staging};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
@@ -115,35 +116,6 @@ impl Device for ZeDevice {
         endpoint.clear_staging()?;
         endpoint.host.clear();
         Ok(endpoint)
-    }
-}
-
-enum Staging {
-    Device(Exported),
-    Host(SharedHost, OwnedFd),
-}
-
-impl Staging {
-    fn address(&self) -> *mut c_void {
-        match self {
-            Staging::Device(exported) => exported.memory.address,
-            Staging::Host(shared, _) => shared.address(),
-        }
-    }
-}
-
-/// Another rank's staging memory, mapped here.
-enum Peer {
-    Device(Imported),
-    Host(SharedHost),
-}
-
-impl Peer {
-    fn address(&self) -> *mut c_void {
-        match self {
-            Peer::Device(imported) => imported.address,
-            Peer::Host(shared) => shared.address(),
-        }
     }
 }
 
@@ -510,127 +482,5 @@ impl Endpoint for ZeEndpoint {
     ) -> Result<Completed> {
         // SAFETY: passed on to the caller.
         unsafe { self.enqueue(stream, executable, io, edges) }
-    }
-}
-
-impl ZeEndpoint {
-    /// Appends what a plan comes to: one call of the driver, or as many more as [`Kernel::launch`] needs.
-    ///
-    /// # Safety
-    /// As for [`Endpoint::submit`].
-    unsafe fn append(
-        &self,
-        turn: &mut QCellOwner,
-        stream: &Stream,
-        executable: &Executable,
-        io: Io,
-        signal: ze_event_handle_t,
-        after: &[ze_event_handle_t],
-    ) -> Result<()> {
-        let api = &*self.gpu.api;
-        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        let list = stream.list();
-        let _guard = stream.lock.lock();
-        let first = [io.send as u64, io.recv as u64];
-        let kernel = |kernel: &KernelId| self.gpu.modules.kernel(*kernel);
-        match &executable.kind {
-            // SAFETY: buffers and events are the caller's duty; the wait list is only read.
-            Kind::Copy { bytes } if io.send != io.recv.cast_const() => unsafe {
-                ze!(api, zeCommandListAppendMemoryCopy(list, io.recv, io.send, *bytes, signal, waits, wait_list))
-            },
-            // SAFETY: live list and events.
-            Kind::Empty | Kind::Copy { .. } => unsafe {
-                ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))
-            },
-            // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
-            Kind::Ring { kernel: id, groups, arguments } => unsafe {
-                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
-            },
-            // SAFETY: as above.
-            Kind::Push { kernel: id, groups, arguments } => unsafe {
-                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
-            },
-            // SAFETY: as above; the table is kept until the call has finished.
-            Kind::Channel { kernel: id, groups, arguments, .. } => unsafe {
-                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
-            },
-            // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
-            Kind::Direct { kernel: id, groups, arguments } => unsafe {
-                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
-            },
-            // SAFETY: as above; the buffers are among its arguments.
-            Kind::Fused(launch) => unsafe {
-                let (arguments, groups) = (&launch.arguments, launch.groups);
-                let first = [arguments[0], arguments[1]];
-                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
-            },
-            // SAFETY: as above; its launch keeps the memory that work-groups share.
-            Kind::Mhc(launch) => unsafe {
-                let (arguments, groups) = (&launch.arguments, launch.groups);
-                let first = [arguments[0], arguments[1]];
-                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
-            },
-        }
-    }
-}
-
-impl ZeEndpoint {
-    /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
-    fn held_by(&self, recording: &Arc<Recording>, executable: &Executable) {
-        recording.keep(self.memory().clone());
-        if let Kind::Mhc(mhc::Launch { memory, .. }) | Kind::Fused(mhc::FusedLaunch { memory, .. }) = &executable.kind {
-            recording.keep(memory.clone());
-        }
-        let mut recordings = self.recordings.lock();
-        if !recordings.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(recording))) {
-            recordings.retain(|known| known.strong_count() > 0);
-            recordings.push(Arc::downgrade(recording));
-        }
-    }
-
-    fn memory(&self) -> &Kept {
-        self.memory.get_or_init(|| {
-            let (staging, peers, table) = (self.staging.clone(), self.peers.clone(), self.table.clone());
-            Arc::new((staging, peers, table, self.state.clone(), self.host.clone(), self.registry.clone()))
-        })
-    }
-}
-
-impl Drop for ZeEndpoint {
-    fn drop(&mut self) {
-        capture::sweep();
-        if self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1) {
-            // Replays that run are waited for like eager calls.
-            if !hooks::on(self.hooks, hooks::PRETENDED_DEVICE | hooks::NO_WAIT_FOR_REPLAYS) {
-                let recordings = std::mem::take(self.recordings.get_mut());
-                for run in recordings.iter().filter_map(|recording| recording.upgrade()?.run()) {
-                    // What doesn't end is let go by the abort.
-                    let _ = run.wait_at_end();
-                }
-            }
-            // Recordings still hold its calls: should one be replayed, it gives up instead of waiting for the others.
-            self.host.abort();
-        }
-        let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
-        let queued = self.queue_events.get_mut();
-        if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
-            events.presume_finished();
-            loose.presume_finished();
-            queued.iter().for_each(Events::presume_finished);
-        } else if !events.finish() || !loose.finish() || !queued.iter().all(Events::finish) {
-            // Freeing memory under a kernel would be worse than losing it.
-            tracing::error!("collectives are still unfinished; their memory is not freed");
-            events.forget();
-            loose.forget();
-            queued.iter_mut().for_each(Events::forget);
-            std::mem::forget(self.memory().clone());
-            self.mhc.get().inspect(|workspace| workspace.forget());
-            return;
-        }
-        // What the chain holds of these events would keep the device for ever.
-        let is_own = |last: &Arc<EventSlot>| {
-            events.has(last) || loose.has(last) || queued.as_ref().is_some_and(|queued| queued.has(last))
-        };
-        self.gpu.chain.lock().leave(&self.gpu.finished, is_own);
     }
 }

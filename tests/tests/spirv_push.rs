@@ -97,6 +97,11 @@ fn check_direct(rank: Rank, calls: usize) {
         let places =
             Registered { send: registered[0].range(first).unwrap(), recv: registered[target].range(second).unwrap() };
         let request = Request { registered: Some(places), ..request(i, rank.rank) };
+        if matches!(request.op, ReduceOp::PreMulSum(_)) {
+            // Nobody knows the others' factors.
+            assert!(request.count == 0 || comm.plan(&request).is_err(), "{request:?}");
+            continue;
+        }
         let bytes = request.count as usize * request.dtype.size();
         let inputs: Vec<Vec<u8>> =
             (0..rank.n).map(|r| data::wild(request.dtype, i as u64, r, request.count as usize)).collect();
@@ -180,11 +185,11 @@ fn four_ranks_mesh_in_bulk() {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn two_ranks_direct() {
-    spirv::group("two_ranks_direct", 2).env("CCL_ALLREDUCE", "auto").run(|rank| check_direct(rank, 60));
+    spirv::group("two_ranks_direct", 2).env("CCL_ALLREDUCE", "direct").run(|rank| check_direct(rank, 60));
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn three_ranks_direct() {
-    spirv::group("three_ranks_direct", 3).env("CCL_ALLREDUCE", "auto").run(|rank| check_direct(rank, 60));
+    spirv::group("three_ranks_direct", 3).env("CCL_ALLREDUCE", "direct").run(|rank| check_direct(rank, 60));
 }

@@ -409,12 +409,25 @@ impl PushPlan {
     /// that rank's cache as its own, and the store need not ask for them.
     #[inline]
     pub const fn bulk_place(&self, tag: u32, sender: usize, receiver: usize, wire: u32) -> BulkPlace {
+        self.bulk_place_from(self.layout.turns_offset(), tag, sender, receiver, wire)
+    }
+
+    /// The same with the offset of the first such slot at hand.
+    #[inline]
+    pub const fn bulk_place_from(
+        &self,
+        turns: usize,
+        tag: u32,
+        sender: usize,
+        receiver: usize,
+        wire: u32,
+    ) -> BulkPlace {
         let (holder, peer, bulk_use) = match self.mode {
             Mode::OneShot if generation(tag) == 1 => (sender, receiver, BulkUse::OneShot),
             Mode::OneShot => (receiver, sender, BulkUse::OneShot),
             _ => (receiver, sender, BulkUse::Mesh),
         };
-        let offset = self.layout.turn_slot(bulk_use, peer) + wire as usize * self.part as usize;
+        let offset = self.layout.turn_slot_from(turns, bulk_use, peer) + wire as usize * self.part as usize;
         BulkPlace { holder, offset }
     }
 }

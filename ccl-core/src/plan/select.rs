@@ -11,7 +11,7 @@ use crate::device::DeviceFamily;
 use crate::protocol::MAX_WIRES;
 use crate::{Error, Order, ReduceOp, Result};
 
-/// An algorithm that a row can name. Direct calls need no row: where they can be, they are.
+/// An algorithm that a row can name. Direct calls need no row: where they can be, and are long enough, they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Pick {
     /// Everybody sends everybody everything.
@@ -115,6 +115,15 @@ const fn bulk_from(family: DeviceFamily) -> u64 {
     }
 }
 
+/// From so many bytes on, calls on registered buffers go straight from buffer to buffer. On a processor the second barrier
+/// that this takes costs more than short messages' copies.
+const fn direct_from(family: DeviceFamily) -> u64 {
+    match family {
+        DeviceFamily::Software => 2 * KIB,
+        DeviceFamily::IntelPcie | DeviceFamily::IntelXelink | DeviceFamily::Cuda => 0,
+    }
+}
+
 /// Wires for a message, by its bytes: the last row that it reaches. More wires share the work among more cores, but
 /// each has its own hops to start: one thread plays all of them.
 const SOFTWARE_WIRES: &[(u64, u32)] =
@@ -171,7 +180,9 @@ pub fn select(request: &Request, geometry: &Geometry, agreed: &Agreed, config: &
         Algorithm::OneShot => push(Mode::OneShot),
         Algorithm::Direct => push(Mode::Direct),
         Algorithm::Auto => {
-            if let Ok(direct) = push(Mode::Direct) {
+            if bytes >= direct_from(agreed.family)
+                && let Ok(direct) = push(Mode::Direct)
+            {
                 return Ok(direct);
             }
             let first = match pick(agreed.family, agreed.n, bytes) {
@@ -357,8 +368,21 @@ mod tests {
     fn a_registered_call_is_direct_where_it_can_be() {
         let request = Request { registered: registered(), ..REQUEST };
         let chosen = |agreed: Agreed| plan(&request, &agreed, &Config::default()).unwrap();
-        assert!(matches!(chosen(AGREED), Plan::Push(PushPlan { mode: Mode::Direct, .. })));
-        let elsewhere = chosen(Agreed { bulk_bytes: 0, ..AGREED });
-        assert!(!matches!(elsewhere, Plan::Push(PushPlan { mode: Mode::Direct, .. })), "{elsewhere}");
+        let is_direct = |plan: Plan| matches!(plan, Plan::Push(PushPlan { mode: Mode::Direct, .. }));
+        assert!(is_direct(chosen(AGREED)));
+        assert!(!is_direct(chosen(Agreed { bulk_bytes: 0, ..AGREED })));
+        // Of few bytes only where it is asked for, or where nothing says that it takes longer.
+        let agreed = Agreed { family: DeviceFamily::Software, ..AGREED };
+        let size = request.dtype.size() as u64;
+        for (bytes, algorithm, direct) in
+            [(2047, Algorithm::Auto, false), (2048, Algorithm::Auto, true), (size, Algorithm::Direct, true)]
+        {
+            let request = Request { count: bytes / size, ..request };
+            let config = Config { allreduce: algorithm, ..Config::default() };
+            assert_eq!(is_direct(plan(&request, &agreed, &config).unwrap()), direct, "{bytes} bytes, {algorithm:?}");
+        }
+        let request = Request { count: 1, ..request };
+        let gpu = Agreed { family: DeviceFamily::Cuda, ..AGREED };
+        assert!(is_direct(plan(&request, &gpu, &Config::default()).unwrap()));
     }
 }

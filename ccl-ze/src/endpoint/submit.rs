@@ -1,10 +1,11 @@
 //! A call is issued, or recorded: what it waits for and what it signals.
 
-use super::{Completed, Executable, ZeEndpoint};
+use super::{Completed, Executable, Kind, ZeEndpoint};
 use crate::api::ze;
 use crate::capture;
 use crate::event::{EventSlot, with_one_more};
 use crate::hooks;
+use crate::module::KernelId;
 use crate::recording::Recording;
 use crate::stream::{Form, Stream};
 use ccl_core::Result;
@@ -169,6 +170,65 @@ impl ZeEndpoint {
         let _guard = stream.lock.lock();
         // SAFETY: live list and events; the wait list is only read.
         unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, count, &raw mut event)) }
+    }
+
+    /// Appends what a plan comes to: one call of the driver, or as many more as [`Kernel::launch`] needs.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    unsafe fn append(
+        &self,
+        turn: &mut QCellOwner,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+        signal: ze_event_handle_t,
+        after: &[ze_event_handle_t],
+    ) -> Result<()> {
+        let api = &*self.gpu.api;
+        let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
+        let list = stream.list();
+        let _guard = stream.lock.lock();
+        let first = [io.send as u64, io.recv as u64];
+        let kernel = |kernel: &KernelId| self.gpu.modules.kernel(*kernel);
+        match &executable.kind {
+            // SAFETY: buffers and events are the caller's duty; the wait list is only read.
+            Kind::Copy { bytes } if io.send != io.recv.cast_const() => unsafe {
+                ze!(api, zeCommandListAppendMemoryCopy(list, io.recv, io.send, *bytes, signal, waits, wait_list))
+            },
+            // SAFETY: live list and events.
+            Kind::Empty | Kind::Copy { .. } => unsafe {
+                ze!(api, zeCommandListAppendBarrier(list, signal, waits, wait_list))
+            },
+            // SAFETY: buffers and events are the caller's duty, the other arguments this endpoint's memory.
+            Kind::Ring { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
+            },
+            // SAFETY: as above.
+            Kind::Push { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
+            },
+            // SAFETY: as above; the table is kept until the call has finished.
+            Kind::Channel { kernel: id, groups, arguments, .. } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
+            },
+            // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
+            Kind::Direct { kernel: id, groups, arguments } => unsafe {
+                kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
+            },
+            // SAFETY: as above; the buffers are among its arguments.
+            Kind::Fused(launch) => unsafe {
+                let (arguments, groups) = (&launch.arguments, launch.groups);
+                let first = [arguments[0], arguments[1]];
+                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
+            },
+            // SAFETY: as above; its launch keeps the memory that work-groups share.
+            Kind::Mhc(launch) => unsafe {
+                let (arguments, groups) = (&launch.arguments, launch.groups);
+                let first = [arguments[0], arguments[1]];
+                kernel(&launch.kernel).launch(turn, list, groups, first, arguments, signal, after)
+            },
+        }
     }
 
     fn barrier(&self, stream: &Stream) -> Result<()> {

@@ -116,12 +116,13 @@ unsafe fn reduce(push: &Push<'_>, tag: u32, wire: u32, first: u64, elements: u64
 /// Where `sender`'s input for `receiver` lies, and a mesh's result on its way back.
 fn place(push: &Push<'_>, tag: u32, sender: usize, receiver: usize, wire: u32) -> *mut u8 {
     let turn = if hooks::on(push.call.hooks, hooks::BULK_STAYS) { 0 } else { push.slot_tag(tag) };
-    let BulkPlace { holder, offset } = push.plan.bulk_place(turn, sender, receiver, wire);
+    let BulkPlace { holder, offset } = push.plan.bulk_place_from(push.bulk.turns, turn, sender, receiver, wire);
     push.peers[holder].wrapping_add(offset)
 }
 
 fn flag<'a>(push: &Push<'a>, receiver: usize, region: Region, tag: u32, sender: usize, wire: u32) -> &'a AtomicU32 {
-    let offset = push.plan.layout.bulk_flag(region, generation(push.slot_tag(tag)), sender, wire);
+    let (layout, generation) = (&push.plan.layout, generation(push.slot_tag(tag)));
+    let offset = layout.bulk_flag_from(push.bulk.flags, region, generation, sender, wire);
     // SAFETY: an aligned word of staging memory, which outlives the launch and is only accessed as an atomic.
     unsafe { AtomicU32::from_ptr(push.peers[receiver].add(offset).cast()) }
 }

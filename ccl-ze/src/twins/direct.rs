@@ -63,7 +63,8 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, wires: u32, fold: &Fol
     let shape = Shape::new(args.count, args.period, args.factor ^ distances, args.kind, 1);
     let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
     let body = |call: &Call<'_>| {
-        let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size };
+        let bulk = plan.layout.bulk_offsets();
+        let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size, bulk };
         let tag = call.tag(0);
         let flag = |receiver: usize, which, sender, wire| {
             let offset = layout.direct_flag(which, sender, wire);

@@ -12,7 +12,9 @@ use crate::hooks;
 use ccl_core::plan::geometry::{Blocks, Geometry};
 use ccl_core::plan::push::{Mode, Part, Phase, PushPlan, PushStep, Transport};
 use ccl_core::plan::ring::Segment;
-use ccl_core::protocol::{BLOCK_WORDS, CommState, HostBlock, LineForm, MAX_RANKS, Region, Shape, TILE_WORDS};
+use ccl_core::protocol::{
+    BLOCK_WORDS, BulkOffsets, CommState, HostBlock, LineForm, MAX_RANKS, Region, Shape, TILE_WORDS,
+};
 use ccl_core::slot::Line;
 use std::mem::MaybeUninit;
 
@@ -50,6 +52,8 @@ pub(super) struct Push<'a> {
     pub(super) recv: *mut u8,
     /// Bytes of an element.
     pub(super) size: usize,
+    /// Where in anybody's staging memory begins what bulk uses.
+    pub(super) bulk: BulkOffsets,
 }
 
 /// Runs a kernel of one-shot or mesh.
@@ -70,8 +74,9 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, transport: Transport, 
     let size = geometry.elem();
     let shape = Shape::new(args.count, args.period, args.factor, args.kind, args.rounds);
     let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
+    let bulk = layout.bulk_offsets();
     let body = |call: &Call<'_>| {
-        let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size };
+        let push = Push { plan: &plan, call, fold, peers, rank, send: args.send, recv: args.recv, size, bulk };
         // SAFETY: by this function's contract.
         unsafe { rounds(&push) }
     };

@@ -4,6 +4,9 @@ use ccl_core::protocol::{CommState, Fault, HostBlock, SPINS_PER_ABORT_POLL, Stag
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
+/// How often a waiter looks without a pause in between. A peer that is about as fast comes within that, and where two
+/// virtual processors share a core a pause costs as much as a short call (docs/performance.md).
+const LOOKS: u32 = 1000;
 /// Turns of giving the processor away before the waiter sleeps.
 const YIELDS_BEFORE_PARK: u32 = 2_000;
 /// Longest sleep: the abort word and the limit are looked at this often.
@@ -57,7 +60,9 @@ impl<'a> Waiter<'a> {
             if spin.is_multiple_of(SPINS_PER_ABORT_POLL) {
                 self.look(None, &flag)?;
             }
-            std::hint::spin_loop();
+            if spin > LOOKS {
+                std::hint::spin_loop();
+            }
         }
         let since = Instant::now();
         for _ in 0..YIELDS_BEFORE_PARK {

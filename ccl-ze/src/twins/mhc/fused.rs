@@ -112,7 +112,8 @@ unsafe fn whole(
     let size = plan.reduce.geometry.elem();
     // Where x isn't wanted, y has its place until y is written; the host refuses what has neither.
     let reduced = if buffers.x_out.is_null() { buffers.y } else { buffers.x_out };
-    let push = Push { plan: &plan.reduce, call, fold, peers, rank, send: buffers.x.cast(), recv: reduced.cast(), size };
+    let (send, recv, bulk) = (buffers.x.cast(), reduced.cast(), plan.reduce.layout.bulk_offsets());
+    let push = Push { plan: &plan.reduce, call, fold, peers, rank, send, recv, size, bulk };
     // SAFETY: by this function's contract.
     unsafe { push::rounds(&push)? };
     let whole = Buffers { x: reduced, ..*buffers };

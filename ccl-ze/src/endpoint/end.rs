@@ -1,0 +1,71 @@
+//! What outlives an endpoint, and its end.
+
+use super::{Executable, Kind, ZeEndpoint};
+use crate::capture;
+use crate::event::{EventSlot, Events};
+use crate::hooks;
+use crate::mhc;
+use crate::recording::{Kept, Recording};
+use ccl_core::watch::Alarm as _;
+use std::sync::Arc;
+
+impl ZeEndpoint {
+    /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
+    pub(super) fn held_by(&self, recording: &Arc<Recording>, executable: &Executable) {
+        recording.keep(self.memory().clone());
+        if let Kind::Mhc(mhc::Launch { memory, .. }) | Kind::Fused(mhc::FusedLaunch { memory, .. }) = &executable.kind {
+            recording.keep(memory.clone());
+        }
+        let mut recordings = self.recordings.lock();
+        if !recordings.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(recording))) {
+            recordings.retain(|known| known.strong_count() > 0);
+            recordings.push(Arc::downgrade(recording));
+        }
+    }
+
+    pub(super) fn memory(&self) -> &Kept {
+        self.memory.get_or_init(|| {
+            let (staging, peers, table) = (self.staging.clone(), self.peers.clone(), self.table.clone());
+            Arc::new((staging, peers, table, self.state.clone(), self.host.clone(), self.registry.clone()))
+        })
+    }
+}
+
+impl Drop for ZeEndpoint {
+    fn drop(&mut self) {
+        capture::sweep();
+        if self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1) {
+            // Replays that run are waited for like eager calls.
+            if !hooks::on(self.hooks, hooks::PRETENDED_DEVICE | hooks::NO_WAIT_FOR_REPLAYS) {
+                let recordings = std::mem::take(self.recordings.get_mut());
+                for run in recordings.iter().filter_map(|recording| recording.upgrade()?.run()) {
+                    // What doesn't end is let go by the abort.
+                    let _ = run.wait_at_end();
+                }
+            }
+            // Recordings still hold its calls: should one be replayed, it gives up instead of waiting for the others.
+            self.host.abort();
+        }
+        let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
+        let queued = self.queue_events.get_mut();
+        if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
+            events.presume_finished();
+            loose.presume_finished();
+            queued.iter().for_each(Events::presume_finished);
+        } else if !events.finish() || !loose.finish() || !queued.iter().all(Events::finish) {
+            // Freeing memory under a kernel would be worse than losing it.
+            tracing::error!("collectives are still unfinished; their memory is not freed");
+            events.forget();
+            loose.forget();
+            queued.iter_mut().for_each(Events::forget);
+            std::mem::forget(self.memory().clone());
+            self.mhc.get().inspect(|workspace| workspace.forget());
+            return;
+        }
+        // What the chain holds of these events would keep the device for ever.
+        let is_own = |last: &Arc<EventSlot>| {
+            events.has(last) || loose.has(last) || queued.as_ref().is_some_and(|queued| queued.has(last))
+        };
+        self.gpu.chain.lock().leave(&self.gpu.finished, is_own);
+    }
+}
