@@ -64,7 +64,9 @@ fn serve(executor: &Executor) -> ! {
             continue;
         }
         let idle = executor.pending.load(Ordering::Relaxed) == 0 && now.duration_since(fresh) > FRESH;
-        executor.fall_asleep(if idle || tick > TICK { LONG } else { SHORT });
+        // Whoever is running a command is likely to run the next one, too: it need not pay for waking this thread.
+        let busy = matches!(outcome, Outcome::Busy);
+        executor.fall_asleep(if idle || (tick > TICK && !busy) { LONG } else { SHORT });
         drop(state);
         // Who submits from here on sees how it sleeps, and rouses it.
         executor.doze((!idle).then_some(tick));
