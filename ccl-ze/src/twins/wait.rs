@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// How often a waiter looks without a pause in between. A peer that is about as fast comes within that, and where two
 /// virtual processors share a core a pause costs as much as a short call (docs/performance.md).
-const LOOKS: u32 = 1000;
+const LOOKS: u32 = 300;
 /// Turns of giving the processor away before the waiter sleeps.
 const YIELDS_BEFORE_PARK: u32 = 2_000;
 /// Longest sleep: the abort word and the limit are looked at this often.
@@ -53,6 +53,9 @@ impl<'a> Waiter<'a> {
     }
 
     fn until_slow(&self, flag: impl Fn() -> u32, tag: u32) -> Result<(), GaveUp> {
+        if self.spins_before_yield > 0 && (0..LOOKS).any(|_| flag() == tag) {
+            return Ok(());
+        }
         for spin in 1..=self.spins_before_yield {
             if flag() == tag {
                 return Ok(());
@@ -60,9 +63,7 @@ impl<'a> Waiter<'a> {
             if spin.is_multiple_of(SPINS_PER_ABORT_POLL) {
                 self.look(None, &flag)?;
             }
-            if spin > LOOKS {
-                std::hint::spin_loop();
-            }
+            std::hint::spin_loop();
         }
         let since = Instant::now();
         for _ in 0..YIELDS_BEFORE_PARK {
