@@ -111,7 +111,8 @@ told witness '--route audit --witness' true 'a witness of' "$SCRATCH/client-rpat
 say "ccl run tells what was mapped: by LD_PRELOAD, by LD_AUDIT, as a plugin, and with the witness"
 
 cc -std=gnu11 -O1 -Wall -Wextra -Werror tests/c/lookup.c "${link[@]}" -ldl -o "$SCRATCH/lookup"
-CCL_PLUGIN=$ours CCLX_DEVICE=soft timeout 60 "$SCRATCH/lookup" "$ours"
+CCL_PLUGIN=$ours CCLX_DEVICE=soft timeout 60 "$SCRATCH/lookup" "$ours" 2>"$SCRATCH/lookup.log" || die "$(<"$SCRATCH/lookup.log")"
+! grep -q CCL_PLUGIN "$SCRATCH/lookup.log" || die "the plugin says that CCL_PLUGIN has no effect"
 say "a communicator that was made through oneCCL's own library is found in its plugin"
 
 names() { nm -D --defined-only "$1" | awk '$3 ~ /^oneccl/ { print $3 }' | sort; }

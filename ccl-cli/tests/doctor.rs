@@ -128,6 +128,7 @@ fn refused_and_ignored_variables() {
         ("CCL_ALLREDUCE", "topo"),
         ("CCLX_ORDER", "rank"),
         ("CCL_ATL_TRANSPORT", "ofi"),
+        ("CCL_PLUGIN", "/p"),
         ("FI_PROVIDER", "tcp"),
     ];
     let (code, report) = json(&wrong);
@@ -149,6 +150,7 @@ fn refused_and_ignored_variables() {
         ("CCLX_TIMEOUT", "refused"),
         ("CCL_ALLREDUCE", "refused"),
         ("CCL_ATL_TRANSPORT", "ignored"),
+        ("CCL_PLUGIN", "elsewhere"),
         ("FI_PROVIDER", "ignored"),
     ];
     assert_eq!(states, expected);

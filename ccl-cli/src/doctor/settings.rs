@@ -30,7 +30,7 @@ pub(super) enum State {
     Refused,
     /// Has no effect.
     Ignored,
-    /// Read by the loader, a driver or the software driver.
+    /// Read by the loader, a driver, the software driver or oneCCL's own library.
     Elsewhere,
 }
 
@@ -67,6 +67,8 @@ fn setting(name: String, value: OsString) -> Option<Setting> {
             Some(error) => (State::Refused, Some(error)),
             None => (State::Used, None),
         }
+    } else if name == "CCL_PLUGIN" {
+        (State::Elsewhere, Some("read by oneCCL's own library, where that makes the calls".into()))
     } else if name.starts_with("CCL_") {
         (State::Ignored, Some("oneCCL's; has no meaning here".into()))
     } else if name.starts_with("FI_") {
