@@ -257,6 +257,21 @@ fn every_process_is_told() {
     std::fs::remove_dir_all(kept.unwrap()).unwrap();
 }
 
+#[test]
+fn one_run_within_another_tells_both() {
+    let bench = Bench::new();
+    let (inner, outer) = (bench.at("inner"), bench.at("outer"));
+    let mut nested = run(&["--route", "preload"], &outer);
+    nested.args([env!("CARGO_BIN_EXE_ccl"), "run", "--route", "preload", "--json"]).arg(&inner).arg("--");
+    let done = nested.arg(bench.at("opener")).args(["global", "libccl.so.2"]).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    for json in [inner, outer] {
+        let report = report(&json);
+        let opener = processes(&report).into_iter().find(|row| row["program"].as_str().unwrap().ends_with("/opener"));
+        assert_eq!(opener.unwrap()["called"]["route"], "LD_PRELOAD", "{report}");
+    }
+}
+
 fn copies(bench: &Bench, case: &str, variables: &[(&str, &str)]) -> (Output, String, String) {
     let program = bench.at("copies");
     if !program.exists() {
@@ -354,6 +369,25 @@ fn the_banner_and_the_report_agree() {
     // Below that level it is silent.
     let done = clean(bench.at("copies")).args([&ours, &ours, "handle"]).output().unwrap();
     assert!(done.stderr.is_empty(), "{}", text(&done.stderr));
+}
+
+/// As Python's `multiprocessing` has them by default: the parent has called the library, each child makes its communicator.
+#[test]
+fn a_forked_child_is_told_for_itself() {
+    let bench = Bench::new();
+    let _ = copies(&bench, "handle", &[]);
+    let json = bench.at("report");
+    let ours = built("libcclx.so").display().to_string();
+    let mut command = run(&["--route", "audit"], &json);
+    command.arg(bench.at("copies")).args([&ours, &ours, "forked"]).env("CCL_LOG_LEVEL", "info");
+    let done = command.output().unwrap();
+    assert_eq!(text(&done.stdout), "forked 0 1 \n", "{}", text(&done.stderr));
+    let report = report(&json);
+    let rows: Vec<_> =
+        processes(&report).into_iter().filter(|row| row["program"].as_str().unwrap().ends_with("/copies")).collect();
+    assert!(rows.len() == 2 && rows.iter().all(|row| row["called"]["route"] == "LD_AUDIT"), "{report}");
+    let log = text(&done.stderr);
+    assert!(log.contains("|CCL_INFO| cclx ") && !log.contains("never called"), "{log}");
 }
 
 #[test]

@@ -70,6 +70,17 @@ pub fn say(folder: &Path, event: Event) {
     }
 }
 
+/// Adds what a folder holds to another one's files: of a `ccl run` within another, both are to know.
+pub fn pass_on(from: &Path, to: &Path) {
+    // As for `say`: what can't be read or written is lacking there.
+    for entry in std::fs::read_dir(from).into_iter().flatten().filter_map(Result::ok) {
+        let Ok(text) = std::fs::read(entry.path()) else { continue };
+        if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(to.join(entry.file_name())) {
+            _ = file.write_all(&text);
+        }
+    }
+}
+
 /// All lines of a folder, process by process, each in order. What is no such line is left out.
 pub fn read(folder: &Path) -> std::io::Result<Vec<Line>> {
     let mut files: Vec<_> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();

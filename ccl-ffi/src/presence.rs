@@ -10,7 +10,7 @@ use ccl_ze::Description;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
 /// Where `ccl run` wants to be told. Read here and not with the configuration, which may be refused: that a process was called
@@ -50,13 +50,23 @@ pub(crate) fn called() {
 
 fn first_call() {
     copies::show(copy(), lookup::here);
+    tell_called();
+    warn_of_others();
+}
+
+/// Says once a process that it calls. A forked child begins with what its parent has said, and is another process.
+fn tell_called() {
+    static SAID_BY: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id();
+    if SAID_BY.swap(own, Ordering::Relaxed) == own {
+        return;
+    }
     tell(|| Event::Called {
         library: own_path().into(),
         version: env!("CARGO_PKG_VERSION").into(),
         sha256: digest().into(),
         route: route().into(),
     });
-    warn_of_others();
 }
 
 /// Says once that the process has a second library for the same calls.
@@ -79,21 +89,21 @@ pub(crate) fn warn_of_others() {
 
 /// A communicator was made. The first of the process is told in the log.
 pub(crate) fn formed(rank: usize, ranks: usize, seen: &Description) {
-    static BANNER: Once = Once::new();
-    BANNER.call_once(|| {
-        if tracing::enabled!(tracing::Level::INFO) {
-            tracing::info!(
-                "cclx {}, sha256 {}, {}, by {}, on {} ({}), device {}",
-                env!("CARGO_PKG_VERSION"),
-                digest(),
-                own_path(),
-                route(),
-                seen.device,
-                seen.driver,
-                seen.device_index
-            );
-        }
-    });
+    static BANNER_OF: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id();
+    if BANNER_OF.swap(own, Ordering::Relaxed) != own && tracing::enabled!(tracing::Level::INFO) {
+        tracing::info!(
+            "cclx {}, sha256 {}, {}, by {}, on {} ({}), device {}",
+            env!("CARGO_PKG_VERSION"),
+            digest(),
+            own_path(),
+            route(),
+            seen.device,
+            seen.driver,
+            seen.device_index
+        );
+    }
+    tell_called();
     let device = || format!("{}, device {}", seen.device, seen.device_index);
     tell(|| Event::Formed { rank, ranks, driver: seen.driver.clone(), device: device() });
     // Libraries may have come since the first call.

@@ -8,6 +8,7 @@ mod report;
 mod route;
 
 use crate::installed;
+use ccl_core::presence;
 use child::Ended;
 use place::Place;
 use report::Report;
@@ -87,7 +88,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         print!("{}", route.as_text(&args.command));
         return Ok(ExitCode::SUCCESS);
     }
-    route.set(ccl_core::presence::FOLDER, &reports);
+    route.set(presence::FOLDER, &reports);
     // Before anything is started: the command's status is not to be lost for it.
     let json =
         args.json.as_ref().map(|path| File::create(path).map_err(|error| format!("{}: {error}", path.display())));
@@ -99,6 +100,9 @@ fn run(args: &Args) -> Result<ExitCode, String> {
     say(&report.words());
     if let Some(Err(error)) = json.as_mut().map(|file| report.write(file)) {
         say(&format!("ccl run: the report: {error}\n"));
+    }
+    if let Some(outer) = std::env::var_os(presence::FOLDER) {
+        presence::pass_on(&reports, Path::new(&outer));
     }
     if left > 0 {
         // What still runs may yet look into it.

@@ -11,7 +11,7 @@ pub(crate) struct Place {
 }
 
 const LIBRARY: &str = "libcclx.so";
-const WITNESS: &str = "libcclx_witness.so";
+pub(crate) const WITNESS: &str = "libcclx_witness.so";
 const AUDIT: &str = "libcclx_audit.so";
 
 impl Place {
@@ -33,6 +33,11 @@ impl Place {
             ));
         }
         Ok(Place { library: witness, ..place })
+    }
+
+    /// Whether it is the witness that takes oneCCL's place.
+    pub(crate) fn is_witness(&self) -> bool {
+        self.library.file_name().is_some_and(|name| name == WITNESS)
     }
 
     fn from(named: Option<PathBuf>, folder: &Path) -> Result<Place, String> {

@@ -137,7 +137,7 @@ enum Kind {
 /// What a file's name says.
 fn kind(path: &Path) -> Option<Kind> {
     match path.file_name()?.to_str()? {
-        "libcclx.so" | "libccl.so" | "libccl.so.2" => Some(Kind::Version2),
+        "libcclx.so" | "libcclx_witness.so" | "libccl.so" | "libccl.so.2" => Some(Kind::Version2),
         name if name.starts_with("libccl.so.2.") => Some(Kind::Version2),
         name if name == "libccl.so.1" || name.starts_with("libccl.so.1.") => Some(Kind::Version1),
         _ => None,

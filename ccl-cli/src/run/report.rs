@@ -1,12 +1,13 @@
 //! What each process had: what it told by itself, put together with what was seen of it.
 
 use super::child::Ended;
-use super::place::Place;
+use super::place::{Place, WITNESS};
 use super::processes::{Processes, Seen};
 use super::route::Route;
 use ccl_core::presence::{self, Event};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub(crate) struct Report {
     version: u32,
     route: &'static str,
     library: PathBuf,
+    /// That library is the witness, which passes calls on to another.
+    witness: bool,
     status: u8,
     processes: Vec<Process>,
 }
@@ -94,7 +97,7 @@ impl Report {
             process.others = process.libraries.iter().any(|path| !is_ours(path));
         }
         let (route, library) = (route.choice.name(), place.library.clone());
-        Report { version: VERSION, route, library, status: ended.status(), processes }
+        Report { version: VERSION, route, library, witness: place.is_witness(), status: ended.status(), processes }
     }
 
     pub(crate) fn write(&self, file: &mut File) -> std::io::Result<()> {
@@ -107,7 +110,7 @@ impl Report {
             self.processes.iter().partition(|process| process.has_any());
         let (idle, busy): (Vec<&Process>, Vec<&Process>) = with.iter().copied().partition(|process| process.is_idle());
         for process in busy.iter().take(SHOWN).chain(idle.iter().take(IDLE_SHOWN)) {
-            text += &process.words();
+            text += &process.words(self.witness);
         }
         if busy.len() > SHOWN {
             text += &format!("  and {} more\n", count(busy.len() - SHOWN, "process"));
@@ -174,7 +177,7 @@ impl Process {
         !self.libraries.is_empty() || self.version_1 || self.called.is_some()
     }
 
-    fn words(&self) -> String {
+    fn words(&self, witness: bool) -> String {
         let mut command: String = self.command.chars().take(70).collect();
         if command.len() < self.command.len() {
             command += "...";
@@ -183,6 +186,13 @@ impl Process {
         let files: Vec<_> = self.libraries.iter().map(|path| path.display().to_string()).collect();
         let files = files.join(" and ");
         let what = match (&self.called, self.ours, self.others) {
+            (_, true, true) if witness => {
+                let own = |path: &&PathBuf| path.file_name() != Some(OsStr::new(WITNESS));
+                let under: Vec<_> = self.libraries.iter().filter(own).map(|path| path.display().to_string()).collect();
+                format!("the witness, over {}", under.join(" and "))
+            }
+            (_, true, false) if witness => "the witness, never called, or with no library under it".into(),
+            (_, false, true) if witness => format!("NOT the witness: {files}"),
             (Some(called), _, false) => format!("this library, by {}", called.route),
             (Some(called), _, true) => format!("this library, by {}, and another: {files}", called.route),
             (None, true, false) => "this library, never called".into(),
@@ -210,7 +220,8 @@ impl Process {
 
 impl Called {
     fn in_words(&self) -> String {
-        format!("{}: version {}, sha256 {}", self.library.display(), self.version, self.sha256)
+        let digest = if self.sha256.is_empty() { String::new() } else { format!(", sha256 {}", self.sha256) };
+        format!("{}: version {}{digest}", self.library.display(), self.version)
     }
 }
 

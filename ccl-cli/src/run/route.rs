@@ -134,7 +134,16 @@ impl Route {
         if self.choice == Choice::Plugin {
             return Err("--witness needs a route that puts it in oneCCL's place; the plugin is beneath it".into());
         }
-        if std::env::var_os(VARIABLE).is_none() {
+        if let Some(named) = std::env::var_os(VARIABLE) {
+            // Else it is the command's calls that fail, one by one, and few programs say why.
+            let path = PathBuf::from(&named)
+                .canonicalize()
+                .map_err(|error| format!("{VARIABLE}={}: {error}", named.display()))?;
+            if !path.is_file() || path.file_name().is_some_and(|name| name == super::place::WITNESS) {
+                return Err(format!("{VARIABLE}={}: no library that could make the calls", named.display()));
+            }
+            self.set(VARIABLE, path);
+        } else {
             let real = crate::installed::real_library().ok_or_else(|| {
                 format!("--witness: no library of oneCCL's was found; name its libccl.so.2 with {VARIABLE}")
             })?;

@@ -1,12 +1,15 @@
 /* copies FIRST SECOND CASE: two libraries for the same calls in one process.
  *   handle   a communicator of the first is given to the second
  *   null     a null communicator is given to the second
+ *   forked   a child of a process that has called the first makes a communicator of the first
  *   lookup   communicators are looked up in both
  * Prints each code, whether what came with it is as it should be, and the text of the failure. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct {
     char data[4096];
@@ -70,6 +73,16 @@ int main(int argc, char **argv) {
         make(&a, 0, &first_id);
         int code = b.count(NULL, &count);
         say("null", code, count == 0, b.error());
+    } else if (strcmp(argv[3], "forked") == 0) {
+        int status = 0, code = a.id(&first_id);
+        pid_t child = code == 0 ? fork() : -1;
+        if (child == 0) {
+            make(&a, 0, &second_id);
+            _exit(0);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            return 6;
+        say("forked", code, status == 0, "");
     } else {
         void *found = &count, *one = make(&a, 0, &first_id), *two = make(&a, 1, &second_id);
         int code = a.lookup(&first_id, -1, &found);
