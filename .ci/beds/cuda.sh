@@ -151,7 +151,9 @@ timings() {
             CCL_ALLREDUCE=$algo timeout 100 back_to_back $n graph $sizes 20 20
         done
     done
-    timeout 60 back_to_back 4 graph 8192 100 100
+    for mode in graph loose edge; do
+        timeout 60 back_to_back 4 $mode 8192 100 100
+    done
     timeout 60 back_to_back 8 graph 8,8192,1048576 20 20
 }
 

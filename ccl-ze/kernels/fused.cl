@@ -10,6 +10,7 @@
 #include "line.h"
 #include "fold.h"
 #include "push.h"
+#define OF_FUSED
 #include "mhc.h"
 #include "fused.h"
 

@@ -98,6 +98,15 @@ INLINE uint read_shared(volatile global uint *word)
     return atomic_or(word, 0u);
 }
 
+// How many groups have arrived before, by the one work-item that tells of its group and sees what theirs have stored.
+INLINE uint count_arrival(volatile global uint *word)
+{
+    fence_device_release();
+    const uint before = atomic_inc(word);
+    fence_device_acquire();
+    return before;
+}
+
 // All work-items come here: what the group has stored comes before what its first work-item does next.
 INLINE void group_has_stored(void)
 {

@@ -41,6 +41,14 @@ INLINE uint poll_word(global const uint *word)
     return value;
 }
 
+// Once more the word that has been polled: loads that follow see what came before its store. A fence would wait for this
+// work-item's stores, too.
+INLINE void acquire_word(global const uint *word)
+{
+    uint value;
+    __asm__ volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+}
+
 INLINE uint2 load_line_8(global const uint2 *line)
 {
     uint x, y;
@@ -113,6 +121,16 @@ INLINE uint count_out(global struct comm_state *state, uint *poisoned)
     __asm__ volatile("atom.acquire.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(&state->left) : "memory");
     *poisoned = (uint)(before >> 32);
     return (uint)before;
+}
+
+INLINE uint count_arrival(volatile global uint *word)
+{
+    uint before;
+    __asm__ volatile("fence.acq_rel.gpu; atom.acquire.gpu.global.add.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(word)
+                     : "memory");
+    return before;
 }
 
 INLINE void counters_before_busy(void)

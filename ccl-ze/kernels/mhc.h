@@ -169,13 +169,24 @@ INLINE bool is_aligned(global const uchar *at, ulong bytes)
 // Four elements as binary32, those past the row's end as 0; and back, rounded, which returns what was stored. `left` is
 // how many the row has from there on.
 
+INLINE float4 load_few_f32(global const float *from, long left)
+{
+    return (float4)(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
+                    left > 3 ? from[3] : 0.0f);
+}
+
 INLINE float4 load_f32(global const uchar *row, ulong column, long left)
 {
     global const float *from = (global const float *)row + column;
     if (left >= 4 && is_aligned((global const uchar *)from, 16))
         return *(global const float4 *)from;
+#ifdef OF_FUSED
+    // The same, written out: the form of which the fused kernels' committed SPIR-V was made.
     return (float4)(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
                     left > 3 ? from[3] : 0.0f);
+#else
+    return load_few_f32(from, left);
+#endif
 }
 
 // What is stored of them.
@@ -272,6 +283,7 @@ OF_HALVES(f16, DTYPE_FLOAT16)
 
 // Four elements that are all there and aligned, as they are in memory: what is loaded long before it is used takes no
 // more registers than that.
+#define narrowed_f32 rounded_f32
 #define raw_f32 float4
 #define raw_bf16 uint2
 #define raw_f16 uint2

@@ -2,7 +2,8 @@
 //!
 //! `back_to_back RANKS MODE BYTES[,BYTES...] [CALLS] [REPLAYS]` starts the ranks. MODE is `graph`, CALLS calls recorded and
 //! replayed; `eager`, as many appended one after the other and waited for in the end; or, as the floor below both, `copy`,
-//! as `graph` with copies within the device in the calls' place. Rank 0 prints a line of JSON for each size: the median
+//! as `graph` with copies within the device in the calls' place. `edge` is `graph` with a consumer of each call on a
+//! stream of its own, a copy of 8 bytes that waits for the call's completion; in `loose` only the first one waits. Rank 0 prints a line of JSON for each size: the median
 //! over the REPLAYS of a replay's time divided by its calls, in microseconds, and the least. Results are checked: inputs
 //! are whole numbers, so that every order of summation has the same bits.
 //!
@@ -25,7 +26,7 @@ use std::time::Instant;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str =
-    "usage: back_to_back RANKS graph|eager|copy BYTES[,BYTES...] [CALLS] [REPLAYS], or RANKS serve BYTES";
+    "usage: back_to_back RANKS graph|eager|copy|edge|loose BYTES[,BYTES...] [CALLS] [REPLAYS], or RANKS serve BYTES";
 
 /// What is measured.
 #[derive(Clone)]
@@ -68,7 +69,7 @@ impl Jobs {
         if mode == "serve" {
             return Ok(Self::Served(*sizes.first().ok_or(USAGE)?));
         }
-        if !["graph", "eager", "copy"].contains(&mode.as_str()) {
+        if !["graph", "eager", "copy", "edge", "loose"].contains(&mode.as_str()) {
             return Err(USAGE.into());
         }
         let calls = arguments.get(3).map_or(Ok(100), |text| text.parse())?;
@@ -127,6 +128,8 @@ struct Bench<'a> {
     stream: Stream,
     send: Buffer<u8>,
     recv: Buffer<u8>,
+    consumer: Stream,
+    consumed: Buffer<u8>,
     registered: Option<[RegisteredBuffer<u8>; 2]>,
 }
 
@@ -141,8 +144,8 @@ impl Bench<'_> {
         request
     }
 
-    /// Appends one call.
-    fn append(&self, job: &Job) -> Outcome<()> {
+    /// Appends call `number`.
+    fn append(&self, job: &Job, number: usize) -> Outcome<()> {
         let (from, to) = (self.send.as_ptr(), self.recv.as_ptr());
         // SAFETY: both buffers hold the message and live as long as the stream.
         unsafe {
@@ -151,9 +154,30 @@ impl Bench<'_> {
             } else {
                 let request = self.request(job);
                 let (from, to) = (from.cast_const().cast(), to.cast());
-                drop(self.comm.all_reduce_raw(&request, from, to, &self.stream, &[])?);
+                let completion = self.comm.all_reduce_raw(&request, from, to, &self.stream, &[])?;
+                let consumed = ["edge", "loose"].contains(&job.mode.as_str());
+                if job.mode == "edge" || (consumed && number == 0) {
+                    completion.order(&self.consumer)?;
+                }
+                if consumed {
+                    self.consumer.copy(self.consumed.as_ptr().cast(), to.cast_const(), 8, &[])?;
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Joins the consumers' stream, by one more call that is on it.
+    fn join(&self, job: &Job) -> Outcome<()> {
+        if !["edge", "loose"].contains(&job.mode.as_str()) {
+            return Ok(());
+        }
+        let (from, to) = (self.send.as_ptr(), self.recv.as_ptr());
+        // SAFETY: as for the others.
+        let last = unsafe {
+            self.comm.all_reduce_raw(&self.request(job), from.cast_const().cast(), to.cast(), &self.consumer, &[])?
+        };
+        last.order(&self.stream)?;
         Ok(())
     }
 
@@ -181,9 +205,10 @@ impl Bench<'_> {
             None
         } else {
             self.stream.begin_capture()?;
-            let appended = (0..job.calls).try_for_each(|_| self.append(job));
+            let appended = (0..job.calls).try_for_each(|number| self.append(job, number));
+            let joined = appended.and_then(|()| self.join(job));
             let graph = self.stream.end_capture()?;
-            appended?;
+            joined?;
             Some(graph.instantiate()?)
         };
         let mut samples = Vec::with_capacity(job.replays);
@@ -193,7 +218,7 @@ impl Bench<'_> {
                 // SAFETY: what was recorded uses the buffers, which live on.
                 Some(graph) => unsafe { graph.launch(&self.stream, CallOptions::default()) }?.wait()?,
                 None => {
-                    (0..job.calls).try_for_each(|_| self.append(job))?;
+                    (0..job.calls).try_for_each(|number| self.append(job, number))?;
                     self.stream.synchronize()?;
                 }
             }
@@ -251,7 +276,8 @@ fn rank(ranks: usize, jobs: &Jobs, rank: usize) -> Outcome<()> {
         Jobs::Told(_) => None,
         Jobs::Served(_) => Some([comm.register(&send)?, comm.register(&recv)?]),
     };
-    let mut bench = Bench { comm: &comm, ranks, stream, send, recv, registered };
+    let (consumer, consumed) = (comm.stream(0)?, comm.alloc::<u8>(8)?);
+    let mut bench = Bench { comm: &comm, ranks, stream, send, recv, consumer, consumed, registered };
     match jobs {
         Jobs::Told(jobs) => jobs.iter().try_for_each(|job| bench.tell(job)),
         Jobs::Served(_) => std::io::stdin().lock().lines().try_for_each(|line| bench.tell(&Job::served(&line?)?)),

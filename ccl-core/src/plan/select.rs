@@ -116,11 +116,12 @@ const fn bulk_from(family: DeviceFamily) -> u64 {
 }
 
 /// From so many bytes on, calls on registered buffers go straight from buffer to buffer. On a processor the second barrier
-/// that this takes costs more than short messages' copies.
+/// that this takes costs more than short messages' copies; on NVIDIA's GPUs, measured, as much as 2 MiB through staging memory.
 const fn direct_from(family: DeviceFamily) -> u64 {
     match family {
         DeviceFamily::Software => 2 * KIB,
-        DeviceFamily::IntelPcie | DeviceFamily::IntelXelink | DeviceFamily::Cuda => 0,
+        DeviceFamily::Cuda => 2 * MIB,
+        DeviceFamily::IntelPcie | DeviceFamily::IntelXelink => 0,
     }
 }
 
@@ -382,7 +383,7 @@ mod tests {
             assert_eq!(is_direct(plan(&request, &agreed, &config).unwrap()), direct, "{bytes} bytes, {algorithm:?}");
         }
         let request = Request { count: 1, ..request };
-        let gpu = Agreed { family: DeviceFamily::Cuda, ..AGREED };
-        assert!(is_direct(plan(&request, &gpu, &Config::default()).unwrap()));
+        let on = |family| plan(&request, &Agreed { family, ..AGREED }, &Config::default()).unwrap();
+        assert!(is_direct(on(DeviceFamily::IntelPcie)) && !is_direct(on(DeviceFamily::Cuda)));
     }
 }
