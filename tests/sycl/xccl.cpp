@@ -73,6 +73,9 @@ onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
 
 // A producer that takes its time, so that whoever doesn't wait for it is early.
 void slowly(sycl::queue &queue) {
+    // Release 2025.3 with adapter v1 stalls now and then where there are host tasks, whatever library is used.
+    if (std::getenv("XCCL_NO_HOST_TASKS"))
+        return;
     queue.submit([](sycl::handler &handler) {
         handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
     });
