@@ -75,17 +75,21 @@ fn run(args: &Args) -> Result<ExitCode, String> {
     let reports = scratch.path().join("report");
     std::fs::create_dir(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
     if args.dry_run {
+        let mut page = String::new();
         for torch in installed::torches(&installed::python_path()) {
-            println!("# torch {} in {}: {}", torch.version, torch.folder.display(), torch.api);
+            page += &format!("# torch {} in {}: {}\n", torch.version, torch.folder.display(), torch.api);
         }
         if matches!(route.choice, Choice::Preload | Choice::Folder) {
             let (folder, library) = (scratch.path().join("lib"), place.library.display());
-            println!(
-                "# {} stands for a folder of yours in which libccl.so and libccl.so.2 lead to {library}",
+            page += &format!(
+                "# {} stands for a folder of yours in which libccl.so and libccl.so.2 lead to {library}\n",
                 folder.display()
             );
         }
-        print!("{}", route.as_text(&args.command));
+        page += &route.as_text(&args.command);
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(page.as_bytes()).and_then(|()| out.flush());
+        written.map_err(|error| format!("standard output: {error}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     route.set(presence::FOLDER, &reports);
