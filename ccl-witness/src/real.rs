@@ -152,8 +152,12 @@ fn open(path: &Path) -> Result<Real, String> {
     // Its plugins want it by a name that is ours here, and look for what else it has (parts of its compiler's runtime) among
     // the global symbols. There it is the last, so that nobody else calls it past us.
     // SAFETY: a library whose initialisation the user asked for.
-    let library = unsafe { Library::open(Some(&meant), RTLD_LAZY | RTLD_GLOBAL | libc::RTLD_DEEPBIND) }
-        .map_err(|error| format!("CCLX_WITNESS={}: {error}", path.display()))?;
+    let library =
+        unsafe { Library::open(Some(&meant), RTLD_LAZY | RTLD_GLOBAL | libc::RTLD_DEEPBIND) }.map_err(|error| {
+            // The linker's own words are the cause, not the error's text.
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            format!("CCLX_WITNESS={}: {why}", path.display())
+        })?;
     let found = Real::find(&library, path);
     // It stays loaded.
     std::mem::forget(library);
@@ -205,5 +209,21 @@ fn once(text: &str) {
     static SAID: parking_lot::Mutex<BTreeSet<String>> = parking_lot::Mutex::new(BTreeSet::new());
     if SAID.lock().insert(text.into()) {
         report::say(text);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_library_is_named_with_the_linkers_reason() {
+        let file = std::env::temp_dir().join(format!("cclx-witness-no-library-{}", std::process::id()));
+        std::fs::write(&file, "text").unwrap();
+        let said = open(&file).err().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(said.contains(&format!("CCLX_WITNESS={}: ", file.display())), "{said}");
+        assert!(said.contains("file too short"), "{said}");
     }
 }
