@@ -116,7 +116,9 @@ impl Report {
             text += &format!("  and {} more\n", count(busy.len() - SHOWN, "process"));
         }
         let more = &idle[idle.len().min(IDLE_SHOWN)..];
-        for (processes, what) in [(more, "more with this library, never called"), (&without[..], "without any")] {
+        for (processes, what) in
+            [(more, "more with this library, never called"), (&without[..], "in which none was seen")]
+        {
             if !processes.is_empty() {
                 let names: BTreeSet<_> = processes.iter().filter_map(|process| process.program.file_name()).collect();
                 let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
