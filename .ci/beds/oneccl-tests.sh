@@ -110,6 +110,24 @@ told witness '--route audit --witness' true 'a witness of' "$SCRATCH/client-rpat
     "$on_cpus CCLX_WITNESS=$ONECCL_LIB/libccl.so.2 CCLX_WITNESS_SHARE=10"
 say "ccl run tells what was mapped: by LD_PRELOAD, by LD_AUDIT, as a plugin, and with the witness"
 
+# Python programs open the library by ctypes: by its SONAME, by name, by path; local, global, deeply bound. The last two words
+# are what names and paths get.
+command -v python3 >/dev/null || need_packages python3
+mkdir "$SCRATCH/installed"
+ln -s "$ONECCL_LIB/libccl.so.2" "$SCRATCH/installed/libccl.so.2"
+ln -s "$ONECCL_LIB/libccl.so.2" "$SCRATCH/installed/libccl.so"
+export LD_LIBRARY_PATH=$SCRATCH/installed
+timeout 60 python3 tests/python/binding.py "$ONECCL_LIB/libccl.so.2" real real
+while read -r route names paths; do
+    CCLX_DEVICE=soft CCLX_LIBRARY=$ours timeout 60 "${ours%/*}/ccl" run --route "$route" -- \
+        python3 tests/python/binding.py "$ONECCL_LIB/libccl.so.2" "$names" "$paths" 2>"$SCRATCH/binding.err" </dev/null ||
+        { cat "$SCRATCH/binding.err" >&2; die "ctypes by $route gets another library than expected"; }
+done <<<'preload ours real
+audit ours ours
+folder ours real'
+unset LD_LIBRARY_PATH
+say "ctypes gets the library that docs/preload.md says, by each name, mode and route"
+
 cc -std=gnu11 -O1 -Wall -Wextra -Werror tests/c/lookup.c "${link[@]}" -ldl -o "$SCRATCH/lookup"
 CCL_PLUGIN=$ours CCLX_DEVICE=soft timeout 60 "$SCRATCH/lookup" "$ours" 2>"$SCRATCH/lookup.log" || die "$(<"$SCRATCH/lookup.log")"
 ! grep -q CCL_PLUGIN "$SCRATCH/lookup.log" || die "the plugin says that CCL_PLUGIN has no effect"
