@@ -9,6 +9,9 @@ use qcell::{QCell, QCellOwner, QCellOwnerID};
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
+/// Staging memory is a device's or the host's; where a driver has mapped another rank's is its own affair.
+const ANY_MEMORY: ze_kernel_indirect_access_flags_t =
+    ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST | ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE | ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED;
 /// Most arguments of a kernel.
 const MOST_ARGUMENTS: usize = 40;
 
@@ -38,6 +41,7 @@ pub(crate) struct Kernel {
     pub(crate) facts: KernelFacts,
     /// Sizes of its arguments.
     sizes: &'static [usize],
+    by_table: bool,
     /// The arguments that are set. Whoever launches has the device's turn, from the first to the append of the launch that
     /// they are for.
     set: QCell<Arguments>,
@@ -60,12 +64,14 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// A kernel of a module, whose groups have at most `most_items` work-items.
+    /// A kernel of a module, whose groups have at most `most_items` work-items, and which reaches memory through a table, if
+    /// so `by_table`.
     pub(crate) fn create(
         api: &Arc<Api>,
         module: ze_module_handle_t,
         signature: &Signature,
         most_items: u32,
+        by_table: bool,
         turn: QCellOwnerID,
     ) -> Result<Kernel> {
         let Signature { name, arg_sizes: sizes } = signature;
@@ -77,9 +83,31 @@ impl Kernel {
         made.map_err(|error| of_kernel(error, name))?;
         let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
         let set = turn.cell(NOTHING_SET);
-        let mut kernel = Kernel { on_queues: OnceLock::new(), api: api.clone(), module, handle, facts, sizes, set };
+        let mut kernel =
+            Kernel { on_queues: OnceLock::new(), api: api.clone(), module, handle, facts, sizes, by_table, set };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
+        kernel.name_its_reach(handle).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
+    }
+
+    /// Tells the driver, of a handle of this kernel, that it reaches memory that is not among its arguments: the other ranks'
+    /// staging memory, whose addresses are in a table. A driver makes resident what a launch names, and nothing else
+    /// without this.
+    fn name_its_reach(&self, handle: ze_kernel_handle_t) -> Result<()> {
+        if !self.by_table {
+            return Ok(());
+        }
+        // SAFETY: a live kernel.
+        unsafe { ze!(self.api, zeKernelSetIndirectAccess(handle, ANY_MEMORY)) }
+    }
+
+    /// What the driver was told of its reach; `None` if it can't say.
+    #[cfg(test)]
+    pub(crate) fn indirect_access(&self) -> Option<ze_kernel_indirect_access_flags_t> {
+        let mut flags = 0;
+        // SAFETY: a live kernel, and a place for the flags.
+        let code = unsafe { (self.api.table.zeKernelGetIndirectAccess?)(self.handle, &raw mut flags) };
+        (code == ZE_RESULT_SUCCESS).then_some(flags)
     }
 
     /// Sets the group size and asks what follows from it.
@@ -234,6 +262,7 @@ impl Kernel {
         // SAFETY: a live module; name, descriptor and output outlive the call.
         unsafe { ze!(self.api, zeKernelCreate(self.module, &raw const desc, &raw mut handle))? };
         let _owned = OwnedKernel { api: self.api.clone(), handle };
+        self.name_its_reach(handle)?;
         // SAFETY: live handles of the queue's context, which was compared; the module outlives its kernels.
         let kernel = unsafe { queue.kernel(self.module, handle)? };
         Ok(QueueKernel { kernel, _owned })

@@ -63,6 +63,12 @@ impl Family {
         ]
     };
 
+    /// Whether its kernels reach other ranks' staging memory through a table: the ring's has its neighbours' among its
+    /// arguments, the probe's and a boundary alone reach nobody's.
+    pub(crate) const fn by_table(self) -> bool {
+        !matches!(self, Family::Probe | Family::Ring(_) | Family::Mhc)
+    }
+
     /// Its place in [`Family::ALL`].
     pub(crate) const fn number(self) -> usize {
         match self {

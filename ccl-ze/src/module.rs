@@ -180,7 +180,9 @@ impl Module {
         };
         let module = Handle { api: api.clone(), handle };
         let signatures = family.kernels();
-        let kernels = signatures.iter().map(|signature| Kernel::create(api, handle, signature, most_items, turn));
+        let kernels = signatures
+            .iter()
+            .map(|signature| Kernel::create(api, handle, signature, most_items, family.by_table(), turn));
         let kernels = kernels.collect::<Result<Vec<_>>>()?;
         let module = Module { kernels, _handle: module };
         for Kernel { facts, .. } in &module.kernels {
@@ -387,7 +389,10 @@ mod tests {
             gpu.load(family).expect("the same again");
             for kernel in family.kernels() {
                 let found = gpu.modules.find(family, &kernel.name).expect("a kernel");
-                assert_eq!(gpu.modules.kernel(found).facts.name, kernel.name);
+                let made = gpu.modules.kernel(found);
+                assert_eq!(made.facts.name, kernel.name);
+                // Without it a GPU's driver would leave the other ranks' memory out of what a launch makes resident.
+                assert_eq!(made.indirect_access().expect("an answer") != 0, family.by_table(), "{}", kernel.name);
             }
             assert_eq!(gpu.modules.find(family, "another"), None);
         }
