@@ -17,7 +17,8 @@ declare -A ARGUMENTS=(
     # The control needs a queue that comes late.
     [spirv_graph]='--ignored --skip without_the_incoming_edge'
     [spirv_mhc]='--ignored one_rank two_ranks'
-    [spirv_mutants]='--ignored'
+    # Of this one ranks are left behind, which the service does not survive.
+    [spirv_mutants]='--ignored --skip channel_without_credit'
     [stress_calls]='')
 TESTS=(spirv_ring spirv_push spirv_graph spirv_mhc spirv_mutants stress_calls)
 

@@ -24,6 +24,8 @@ fn every_variable_reaches_its_own_field_and_comes_back() {
         ("CCLX_EVENTS", "regular"),
         ("CCLX_CAPTURE", "a/folder"),
         ("CCLX_CAPTURE_LIMIT", "3"),
+        ("CCLX_LIBRARY", "a/library"),
+        ("CCLX_REPORT", "a/folder"),
         ("CCLX_WITNESS", "a/library"),
         ("CCLX_WITNESS_SHARE", "20"),
         ("CCLX_WITNESS_OVERHEAD", "4"),

@@ -35,9 +35,9 @@ impl Fused {
     pub const ALL: [Fused; 3] = [Fused::Whole, Fused::Delayed, Fused::Owner];
 
     /// What a call is left to whose design isn't forced; none where the two had better go one after the other.
-    pub fn auto(params: &Params, agreed: &Agreed) -> Option<Self> {
-        // A launch is worth the time of a few rows.
-        (agreed.native || params.rows <= u64::from(MOST_ROUND_ROWS)).then_some(Fused::Owner)
+    pub fn auto(agreed: &Agreed) -> Option<Self> {
+        // The one GPU that has run the fused device kernels was faster without them (docs/performance.md).
+        agreed.native.then_some(Fused::Owner)
     }
 
     /// The design with this number.

@@ -104,6 +104,7 @@ impl Aim {
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
 
     /// Aimed to and fro between a counter that has come far and one that hasn't begun, at values of which each has been
@@ -114,29 +115,37 @@ mod tests {
         far.publish(1_000_000);
         near.publish(1);
         let (aim, over) = (Aim::new(None), AtomicBool::new(false));
+        let (begun, seen) = (Barrier::new(3), AtomicU64::new(0));
         aim.set_count(&near, 1, None);
         std::thread::scope(|scope| {
             let readers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
+                        begun.wait();
                         let mut looks = 0u64;
                         while !over.load(Ordering::Relaxed) {
                             assert!(aim.is_reached(), "look {looks}");
                             looks += 1;
+                            seen.fetch_max(looks, Ordering::Relaxed);
                         }
-                        looks
                     })
                 })
                 .collect();
-            for turn in 0..100_000u64 {
+            begun.wait();
+            // On a machine that is busy, readers may come late: until they have looked as well.
+            let mut turn = 0u64;
+            while turn < 100_000
+                || seen.load(Ordering::Relaxed) < 100 && readers.iter().all(|reader| !reader.is_finished())
+            {
+                turn += 1;
                 aim.set_count(&far, 999_000 + turn % 1000, None);
                 aim.set_count(&near, 1, None);
-                if turn % 64 == 0 {
+                if turn.is_multiple_of(64) {
                     aim.set(Point::at(far.clone(), 2, None));
                 }
             }
             over.store(true, Ordering::Relaxed);
-            assert!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>() > 0);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
         });
     }
 
