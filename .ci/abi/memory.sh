@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# C clients of the library under valgrind's memcheck and under AddressSanitizer: two ranks make the whole table of calls, with
+# memory.sh [asan]
+# C clients of the library under valgrind's memcheck, or under AddressSanitizer, whose build takes minutes and is not part of
+# .ci/run: two ranks make the whole table of calls, with
 # groups, splits, refusals, aborts and ends. No error, and no memory that nobody knows any more, without any suppression. Two
-# faulty clients show that either tool would find them.
+# faulty clients show that the tool would find them.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -46,20 +48,30 @@ finds() {
     grep -q "$3" "$SCRATCH/$1.$2" || { cat "$SCRATCH/$1.$2" >&2 && die "$1 says something else than expected of a $2"; }
 }
 
-cargo build --release --quiet -p ccl-ffi
-compile memcheck "$(realpath "$target/release/libcclx.so")"
-memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite
-    --show-leak-kinds=definite --num-callers=30)
-finds memcheck read 'Invalid read' "${memcheck[@]}"
-finds memcheck leak '4,711 bytes in 1 blocks are definitely lost' "${memcheck[@]}"
-ranks memcheck "${memcheck[@]}"
+under_memcheck() {
+    cargo build --release --quiet -p ccl-ffi
+    compile memcheck "$(realpath "$target/release/libcclx.so")"
+    memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite
+        --show-leak-kinds=definite --num-callers=30)
+    finds memcheck read 'Invalid read' "${memcheck[@]}"
+    finds memcheck leak '4,711 bytes in 1 blocks are definitely lost' "${memcheck[@]}"
+    ranks memcheck "${memcheck[@]}"
+}
 
-# The standard library is as it comes; what is compiled here is instrumented. A nightly option of the pinned compiler.
-RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' CARGO_TARGET_DIR=$target/asan \
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=line-tables-only \
-    cargo build --release --quiet -p ccl-ffi --target x86_64-unknown-linux-gnu
-compile asan "$(realpath "$target/asan/x86_64-unknown-linux-gnu/release/libcclx.so")" -fsanitize=address
-export ASAN_OPTIONS=exitcode=9
-finds asan read 'heap-buffer-overflow' env
-finds asan leak '4711 byte(s) leaked' env
-ranks asan env
+under_asan() {
+    # The standard library is as it comes; what is compiled here is instrumented. A nightly option of the pinned compiler.
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' CARGO_TARGET_DIR=$target/asan \
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=line-tables-only \
+        cargo build --release --quiet -p ccl-ffi --target x86_64-unknown-linux-gnu
+    compile asan "$(realpath "$target/asan/x86_64-unknown-linux-gnu/release/libcclx.so")" -fsanitize=address
+    export ASAN_OPTIONS=exitcode=9
+    finds asan read 'heap-buffer-overflow' env
+    finds asan leak '4711 byte(s) leaked' env
+    ranks asan env
+}
+
+case ${1:-} in
+'') under_memcheck ;;
+asan) under_asan ;;
+*) die "memory.sh [asan]" ;;
+esac

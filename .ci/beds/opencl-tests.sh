@@ -46,7 +46,7 @@ harness=(--ignored --test-threads=1)
 # With the driver that is linked in. These tests' children, which run one test of all, write where they do: .ci/run is
 # not to count those results.
 linked() { # PROGRAM [ARGUMENTS]
-    env LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 300 "$@" </dev/null |
+    env LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 600 "$@" </dev/null |
         sed -E '/[1-9][0-9]* filtered out/s/^test result:/result of a child:/'
 }
 

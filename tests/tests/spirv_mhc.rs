@@ -9,8 +9,11 @@ use ccl_tests::mhc::{Bed, Case, Reduced};
 use ccl_tests::spirv;
 use ccl_ze::hooks;
 
+// The processor's compiler takes minutes for these kernels when it optimizes, so that it is told not to.
+
 fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").run(|rank| {
+        hooks::UNOPTIMIZED.set(vec!["mhc".into()]).unwrap();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 64 << 20);
         for i in cases {
             let case = Case::nth(i, most);
@@ -37,7 +40,6 @@ fn fused(number: usize, most: u64) -> impl Iterator<Item = (Case, Design)> {
 
 fn designs(test: &str, n: usize, granule: u32, number: usize, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", granule).run(|rank| {
-        // Its compiler takes many minutes for these kernels when it optimizes.
         hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
         // A clearing every few calls.
         let start = StartState { tag_limit: 40, ..StartState::default() };

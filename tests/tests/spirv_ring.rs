@@ -15,9 +15,9 @@ use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 /// Calls of a case.
-const CALLS: usize = 100;
+const CALLS: usize = 64;
 /// Calls of a case in which each of the 16 offsets of an input meets each of an output.
-const MANY: usize = 256;
+const MANY: usize = 160;
 
 /// How many wires and rounds `calls` take at most.
 fn extent(comm: &Communicator, calls: &[Call]) -> (u32, u32) {
