@@ -13,7 +13,7 @@ use ccl_ze::hooks;
 
 fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["mhc".into()]).unwrap();
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 64 << 20);
         for i in cases {
             let case = Case::nth(i, most);
