@@ -147,7 +147,7 @@ fn tags_pass_their_end() {
         group.run(|rank| {
             let start = StartState { tag_limit: 16, ..StartState::default() };
             let comm = spirv::communicator(&rank, start.clone());
-            let calls = mixed(CALLS, 5, 6_000);
+            let calls = mixed(100, 5, 6_000);
             let (mut base, mut wraps) = (start.base, 0);
             for call in &calls {
                 let rounds = comm.plan(&call.request()).unwrap().rounds();
