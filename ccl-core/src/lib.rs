@@ -11,6 +11,7 @@ pub mod config;
 pub mod corpus;
 pub mod device;
 pub mod error;
+pub mod linker;
 pub mod mesh;
 pub mod mhc;
 pub mod plan;

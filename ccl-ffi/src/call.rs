@@ -1,5 +1,7 @@
 //! A collective as it was asked for, and what no rank may ask for.
 
+use ccl_core::collective::{Collective, Piece, Table};
+use ccl_core::protocol::MAX_RANKS;
 use ccl_core::{DataType, Error, ReduceOp, Result};
 use std::ffi::{c_int, c_void};
 
@@ -76,10 +78,41 @@ pub(crate) fn rank(number: c_int, what: &str) -> Result<usize> {
     usize::try_from(number).map_err(|_| Error::InvalidArgument(format!("{what} {number}")))
 }
 
+/// Pieces of so many elements; their sum was checked.
+fn one_after_another(counts: &[usize], dtype: DataType) -> [Piece; MAX_RANKS] {
+    let mut pieces = [Piece::default(); MAX_RANKS];
+    let mut offset = 0;
+    for (piece, count) in pieces.iter_mut().zip(counts) {
+        let bytes = (count * dtype.size()) as u64;
+        *piece = Piece { offset, bytes };
+        offset += bytes;
+    }
+    pieces
+}
+
 impl Call {
     /// A call that reduces nothing.
     pub(crate) fn moving(what: What, count: usize, dtype: DataType, send: *const c_void, recv: *mut c_void) -> Call {
         Call { what, count, dtype, reduction: Reduction::Known(ReduceOp::Sum), send, recv }
+    }
+
+    /// What it is besides an all-reduce, with the table that goes with it; none for an all-reduce and for a part of an exchange.
+    pub(crate) fn collective(&self) -> Option<(Collective, Option<Box<Table>>)> {
+        let what = match &self.what {
+            What::AllReduce | What::Send { .. } | What::Receive { .. } => return None,
+            What::AllGather => Collective::AllGather,
+            What::ReduceScatter => Collective::ReduceScatter,
+            What::Broadcast { root } => Collective::Broadcast { root: *root },
+            What::Reduce { root } => Collective::Reduce { root: *root },
+            What::Scatter { root } => Collective::Scatter { root: *root },
+            What::AllToAll => Collective::AllToAll,
+            What::AllToAllV { to, from } => {
+                let pieces = |counts| one_after_another(counts, self.dtype);
+                let table = Table { sends: pieces(to), receives: pieces(from) };
+                return Some((Collective::AllToAllV, Some(Box::new(table))));
+            }
+        };
+        Some((what, None))
     }
 
     /// What `rank` of `n` uses of its buffers; an error if that can't be.

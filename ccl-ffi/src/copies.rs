@@ -5,7 +5,8 @@
 //! wherever they were loaded from and in whichever namespace of the dynamic linker.
 
 use crate::handle::{OnecclComm, own_path};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use ccl_core::linker;
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Once;
@@ -125,17 +126,9 @@ fn same_file(path: &str, mapping: &Mapping<'_>) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.ino() == mapping.inode && mapping.inode != 0)
 }
 
-/// The file that an address of some library's belongs to.
+/// The file that an address of some library's belongs to, for people.
 pub(crate) fn file_of(address: usize) -> Option<String> {
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; a place for what is known of it.
-    let known = unsafe { libc::dladdr(address as *const c_void, &raw mut info) };
-    if known == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the linker gave a terminated string that lives as long as the library is loaded.
-    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
+    linker::file_of(address).map(|file| file.to_string_lossy().into_owned())
 }
 
 /// oneCCL's name, or ours, but not those of the audit library and the like.

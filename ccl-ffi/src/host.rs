@@ -5,7 +5,6 @@ use crate::handle::Live;
 use crate::memory;
 use ccl_core::collective::{self, Collective, CollectiveCall, Table};
 use ccl_core::plan::Request;
-use ccl_core::protocol::MAX_RANKS;
 use ccl_core::types::Factor;
 use ccl_core::{DataType, Error, ReduceOp, Result};
 use ccl_ze::{Buffer, CallOptions, Communicator, Completion, Stream};
@@ -208,28 +207,13 @@ impl Live {
 
     fn one(&self, call: &Call, op: ReduceOp) -> Result<Work> {
         let (count, dtype) = (call.count as u64, call.dtype);
-        let mut table = None;
-        let what = match &call.what {
-            What::AllReduce => {
-                let request = self.comm.request(count, dtype, op);
-                self.comm.plan(&request)?;
-                return Ok(Work::AllReduce(request));
-            }
-            What::AllGather => Collective::AllGather,
-            What::ReduceScatter => Collective::ReduceScatter,
-            What::Broadcast { root } => Collective::Broadcast { root: *root },
-            What::Reduce { root } => Collective::Reduce { root: *root },
-            What::Scatter { root } => Collective::Scatter { root: *root },
-            What::AllToAll => Collective::AllToAll,
-            What::AllToAllV { to, from } => {
-                let (sends, receives) = (one_after_another(to, dtype), one_after_another(from, dtype));
-                table = Some(Box::new(Table { sends, receives }));
-                Collective::AllToAllV
-            }
-            What::Send { .. } | What::Receive { .. } => {
-                return Err(Error::Internal("a send or receive outside an exchange".into()));
-            }
-        };
+        if call.what == What::AllReduce {
+            let request = self.comm.request(count, dtype, op);
+            self.comm.plan(&request)?;
+            return Ok(Work::AllReduce(request));
+        }
+        let (what, table) =
+            call.collective().ok_or_else(|| Error::Internal("a send or receive outside an exchange".into()))?;
         self.planned(self.comm.collective_call(what, count, dtype, op), table)
     }
 
@@ -264,18 +248,6 @@ impl Piece {
     fn in_row(&self, start: usize) -> collective::Piece {
         collective::Piece { offset: (self.offset - start) as u64, bytes: self.bytes as u64 }
     }
-}
-
-/// Pieces of so many elements; their sum was checked.
-pub(crate) fn one_after_another(counts: &[usize], dtype: DataType) -> [collective::Piece; MAX_RANKS] {
-    let mut pieces = [collective::Piece::default(); MAX_RANKS];
-    let mut offset = 0;
-    for (piece, count) in pieces.iter_mut().zip(counts) {
-        let bytes = (count * dtype.size()) as u64;
-        *piece = collective::Piece { offset, bytes };
-        offset += bytes;
-    }
-    pieces
 }
 
 fn too_large() -> Error {

@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Reduction, What};
 use crate::handle::Live;
-use crate::host::{Step, one_after_another};
+use crate::host::Step;
 use ccl_core::collective::{Collective, CollectiveCall, Piece, Table};
 use ccl_core::{DataType, Error, Result};
 use ccl_ze::{CallOptions, Stream};
@@ -75,32 +75,18 @@ impl Live {
         let Reduction::Known(op) = call.reduction else {
             return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
         };
-        let mut table = None;
-        let what = match &call.what {
-            What::AllReduce => {
-                let request = self.comm.request(count, dtype, op);
-                // SAFETY: passed on to the caller.
-                return unsafe { self.comm.all_reduce_raw(&request, call.send, call.recv, stream, &[]) }.map(drop);
-            }
-            What::AllGather => Collective::AllGather,
-            What::ReduceScatter => Collective::ReduceScatter,
-            What::Broadcast { root } => Collective::Broadcast { root: *root },
-            What::Reduce { root } => Collective::Reduce { root: *root },
-            What::Scatter { root } => Collective::Scatter { root: *root },
-            What::AllToAll => Collective::AllToAll,
-            What::AllToAllV { to, from } => {
-                let (sends, receives) = (one_after_another(to, dtype), one_after_another(from, dtype));
-                table = Some(Table { sends, receives });
-                Collective::AllToAllV
-            }
-            What::Send { .. } | What::Receive { .. } => {
-                // SAFETY: as above.
-                return unsafe { self.submit_exchange(std::slice::from_ref(call), stream) };
-            }
+        if call.what == What::AllReduce {
+            let request = self.comm.request(count, dtype, op);
+            // SAFETY: passed on to the caller.
+            return unsafe { self.comm.all_reduce_raw(&request, call.send, call.recv, stream, &[]) }.map(drop);
+        }
+        let Some((what, table)) = call.collective() else {
+            // SAFETY: as above.
+            return unsafe { self.submit_exchange(std::slice::from_ref(call), stream) };
         };
         let wanted = self.comm.collective_call(what, count, dtype, op);
         // SAFETY: as above.
-        unsafe { self.submit_call(&wanted, table.as_ref(), call.send, call.recv, stream) }
+        unsafe { self.submit_call(&wanted, table.as_deref(), call.send, call.recv, stream) }
     }
 
     /// # Safety

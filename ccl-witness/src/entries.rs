@@ -3,50 +3,24 @@
 use crate::abi::{Code, IN_PROGRESS, OnecclUniqueId, SUCCESS};
 use crate::group;
 use crate::places::{self, Birth};
-use crate::real::under;
+use crate::real::{passed_on, under};
 use std::ffi::{c_char, c_int, c_void};
 
-macro_rules! passed_on {
-    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)+) => { $(
+macro_rules! export {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)+) => { $(
         /// Passed on as it is.
         ///
         /// # Safety
         /// As the library underneath has it.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: passed on to the caller.
             unsafe { under::$name($($arg),*) }
         }
     )+ };
 }
 
-passed_on! {
-    onecclGetVersion(version: *mut c_int) -> Code;
-    onecclExtractVersionComponents(version: c_int, major: *mut c_int, minor: *mut c_int, patch: *mut c_int) -> Code;
-    onecclCommFinalize(comm: *mut c_void) -> Code;
-    onecclCommGetAsyncError(comm: *mut c_void) -> Code;
-    onecclGetErrorString(code: Code) -> *const c_char;
-    onecclGetLastError(comm: *mut c_void) -> *const c_char;
-    onecclGetLastErrorString() -> *const c_char;
-    onecclDebugInit();
-    onecclResetDebugInit();
-    onecclDebugLog(level: c_int, place: *const c_char, line: c_int, text: *const c_char);
-    onecclCommCount(comm: *mut c_void, count: *mut c_int) -> Code;
-    onecclCommDevice(comm: *mut c_void, device: *mut c_int) -> Code;
-    onecclCommUserRank(comm: *mut c_void, rank: *mut c_int) -> Code;
-    onecclSetDevice(index: u32) -> Code;
-    onecclMemAlloc(place: *mut *mut c_void, size: usize) -> Code;
-    onecclMemFree(address: *mut c_void) -> Code;
-    onecclCommRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, handle: *mut *mut c_void) -> Code;
-    onecclCommDeregister(comm: *mut c_void, handle: *mut c_void) -> Code;
-    onecclCommWindowRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, window: *mut *mut c_void, flags: c_int) -> Code;
-    onecclCommWindowDeregister(comm: *mut c_void, window: *mut c_void) -> Code;
-    onecclDevCommCreate(comm: *mut c_void, needs: *const c_void, made: *mut c_void) -> Code;
-    onecclDevCommDestroy(comm: *mut c_void, made: *const c_void) -> Code;
-    onecclGetPeerDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
-    onecclGetLsaDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
-    onecclGetLocalDevicePointer(window: *mut c_void, offset: usize, place: *mut *mut c_void) -> Code;
-}
+passed_on! { export! {} }
 
 /// Makes an id, and a place where the ranks' witnesses meet that follows from it.
 ///

@@ -4,11 +4,10 @@
 use crate::abi::{Code, NOT_IMPLEMENTED, OnecclUniqueId, SYSTEM_ERROR};
 use crate::report;
 use ccl_core::config::Config;
-use ccl_core::presence;
+use ccl_core::{linker, presence};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use std::collections::BTreeSet;
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -82,38 +81,46 @@ macro_rules! names {
     };
 }
 
-names! {
-    onecclGetVersion(version: *mut c_int) -> Code;
-    onecclExtractVersionComponents(version: c_int, major: *mut c_int, minor: *mut c_int, patch: *mut c_int) -> Code;
+/// Has a macro given the functions that are passed on as they come, and what follows.
+macro_rules! passed_on {
+    ($then:ident! { $($more:tt)* }) => { $then! {
+        onecclGetVersion(version: *mut c_int) -> Code;
+        onecclExtractVersionComponents(version: c_int, major: *mut c_int, minor: *mut c_int, patch: *mut c_int) -> Code;
+        onecclCommFinalize(comm: *mut c_void) -> Code;
+        onecclCommGetAsyncError(comm: *mut c_void) -> Code;
+        onecclGetErrorString(code: Code) -> *const c_char;
+        onecclGetLastError(comm: *mut c_void) -> *const c_char;
+        onecclGetLastErrorString() -> *const c_char;
+        onecclDebugInit() -> ();
+        onecclResetDebugInit() -> ();
+        onecclDebugLog(level: c_int, place: *const c_char, line: c_int, text: *const c_char) -> ();
+        onecclCommCount(comm: *mut c_void, count: *mut c_int) -> Code;
+        onecclCommDevice(comm: *mut c_void, device: *mut c_int) -> Code;
+        onecclCommUserRank(comm: *mut c_void, rank: *mut c_int) -> Code;
+        onecclSetDevice(index: u32) -> Code;
+        onecclMemAlloc(place: *mut *mut c_void, size: usize) -> Code;
+        onecclMemFree(address: *mut c_void) -> Code;
+        onecclCommRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, handle: *mut *mut c_void) -> Code;
+        onecclCommDeregister(comm: *mut c_void, handle: *mut c_void) -> Code;
+        onecclCommWindowRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, window: *mut *mut c_void, flags: c_int) -> Code;
+        onecclCommWindowDeregister(comm: *mut c_void, window: *mut c_void) -> Code;
+        onecclDevCommCreate(comm: *mut c_void, needs: *const c_void, made: *mut c_void) -> Code;
+        onecclDevCommDestroy(comm: *mut c_void, made: *const c_void) -> Code;
+        onecclGetPeerDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
+        onecclGetLsaDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
+        onecclGetLocalDevicePointer(window: *mut c_void, offset: usize, place: *mut *mut c_void) -> Code;
+        $($more)*
+    } };
+}
+pub(crate) use passed_on;
+
+passed_on! { names! {
     onecclGetUniqueId(id: *mut OnecclUniqueId) -> Code;
     onecclCommInitRank(comm: *mut *mut c_void, n: usize, id: OnecclUniqueId, rank: c_int) -> Code;
     onecclCommInitRankConfig(comm: *mut *mut c_void, n: usize, id: OnecclUniqueId, rank: c_int, config: *const c_void) -> Code;
-    onecclCommFinalize(comm: *mut c_void) -> Code;
     onecclCommDestroy(comm: *mut c_void) -> Code;
     onecclCommAbort(comm: *mut c_void) -> Code;
     onecclCommSplit(comm: *mut c_void, color: c_int, key: c_int, made: *mut *mut c_void, config: *mut c_void) -> Code;
-    onecclCommGetAsyncError(comm: *mut c_void) -> Code;
-    onecclGetErrorString(code: Code) -> *const c_char;
-    onecclGetLastError(comm: *mut c_void) -> *const c_char;
-    onecclGetLastErrorString() -> *const c_char;
-    onecclDebugInit() -> ();
-    onecclResetDebugInit() -> ();
-    onecclDebugLog(level: c_int, place: *const c_char, line: c_int, text: *const c_char) -> ();
-    onecclCommCount(comm: *mut c_void, count: *mut c_int) -> Code;
-    onecclCommDevice(comm: *mut c_void, device: *mut c_int) -> Code;
-    onecclCommUserRank(comm: *mut c_void, rank: *mut c_int) -> Code;
-    onecclSetDevice(index: u32) -> Code;
-    onecclMemAlloc(place: *mut *mut c_void, size: usize) -> Code;
-    onecclMemFree(address: *mut c_void) -> Code;
-    onecclCommRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, handle: *mut *mut c_void) -> Code;
-    onecclCommDeregister(comm: *mut c_void, handle: *mut c_void) -> Code;
-    onecclCommWindowRegister(comm: *mut c_void, buffer: *mut c_void, size: usize, window: *mut *mut c_void, flags: c_int) -> Code;
-    onecclCommWindowDeregister(comm: *mut c_void, window: *mut c_void) -> Code;
-    onecclDevCommCreate(comm: *mut c_void, needs: *const c_void, made: *mut c_void) -> Code;
-    onecclDevCommDestroy(comm: *mut c_void, made: *const c_void) -> Code;
-    onecclGetPeerDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
-    onecclGetLsaDevicePointer(window: *mut c_void, offset: usize, peer: c_int, place: *mut *mut c_void) -> Code;
-    onecclGetLocalDevicePointer(window: *mut c_void, offset: usize, place: *mut *mut c_void) -> Code;
     onecclRedOpCreatePreMulSum(op: *mut c_int, scalar: *mut c_void, dtype: c_int, residence: c_int, comm: *mut c_void) -> Code;
     onecclRedOpDestroy(op: c_int, comm: *mut c_void) -> Code;
     onecclAllReduce(send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: *mut c_void, stream: *mut c_void) -> Code;
@@ -128,7 +135,7 @@ names! {
     onecclRecv(recv: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: *mut c_void, stream: *mut c_void) -> Code;
     onecclGroupStart() -> Code;
     onecclGroupEnd() -> Code;
-}
+} }
 
 /// The settings and the library underneath; or why there are none, once and for all.
 fn real() -> &'static Result<Real, String> {
@@ -182,15 +189,7 @@ fn introduction(real: &Real) -> presence::Event {
 }
 
 fn own_path() -> PathBuf {
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let address: *const c_void = crate::onecclGetVersion as unsafe extern "C" fn(*mut c_int) -> Code as *const c_void;
-    // SAFETY: an address of this library, and a place for what is known of it.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return PathBuf::new();
-    }
-    // SAFETY: the linker gave a terminated string that lives as long as the library is loaded.
-    PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()))
+    linker::file_of(crate::onecclGetVersion as unsafe extern "C" fn(*mut c_int) -> Code as usize).unwrap_or_default()
 }
 
 /// The library underneath, for people.

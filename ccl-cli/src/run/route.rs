@@ -1,7 +1,8 @@
 //! Ways into a process, and what they set in its environment.
 
 use super::place::Place;
-use std::ffi::{CStr, OsStr, OsString, c_void};
+use ccl_core::linker;
+use std::ffi::{OsStr, OsString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -214,28 +215,14 @@ pub(crate) fn found_here() -> Result<PathBuf, String> {
     // SAFETY: a terminated name; whatever it is found in was made to be loaded by programs that ask for it.
     let library = unsafe { libc::dlopen(c"libccl.so.2".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     if library.is_null() {
-        // SAFETY: the linker's text for the failure above, or null.
-        let why = unsafe { libc::dlerror() };
-        if why.is_null() {
-            return Err("no reason".into());
-        }
-        // SAFETY: terminated, and read before this thread's next call of the linker.
-        return Err(unsafe { CStr::from_ptr(why) }.to_string_lossy().into());
+        return Err(linker::last_error());
     }
     // SAFETY: a library that is loaded, and a terminated name.
     let address: *mut c_void = unsafe { libc::dlsym(library, c"onecclGetVersion".as_ptr()) };
     if address.is_null() {
         return Err("the libccl.so.2 that is found has no onecclGetVersion".into());
     }
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: an address of a loaded library, and a place for what is known of it.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return Err("the linker does not know where libccl.so.2 came from".into());
-    }
-    // SAFETY: a terminated text that lives as long as the library is loaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Ok(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    linker::file_of(address as usize).ok_or_else(|| "the linker does not know where libccl.so.2 came from".into())
 }
 
 #[cfg(test)]

@@ -68,12 +68,12 @@ impl ZeEndpoint {
 
     fn take_queue_event(&self, queue: &Queue) -> Result<Arc<EventSlot>> {
         let mut events = self.queue_events.lock();
-        if events.is_none() {
-            let mut made = Events::on_queues(&self.gpu, queue.bridge());
-            made.grow(FIRST_EVENTS)?;
-            *events = Some(made);
+        if let Some(events) = events.as_mut() {
+            return events.take();
         }
-        events.as_mut().map_or_else(|| Err(Error::Internal("no events of queues".into())), Events::take)
+        let mut made = Events::on_queues(&self.gpu, queue.bridge());
+        made.grow(FIRST_EVENTS)?;
+        events.insert(made).take()
     }
 
     /// A node of the graph that the queue records for.

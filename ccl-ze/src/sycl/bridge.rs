@@ -2,10 +2,10 @@
 //! libsycl, since C++ interfaces differ between them. ccl-ffi/sycl/bridge.h has the same declarations.
 
 use super::event::RawEvent;
-use ccl_core::{Error, Result};
+use ccl_core::{Error, Result, linker};
 use level_zero_sys::{ze_context_handle_t, ze_device_handle_t};
 use parking_lot::Mutex;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
@@ -163,7 +163,7 @@ fn load(release: u32) -> Result<&'static Bridge> {
     // SAFETY: a terminated path. The bridge's constructors are those of the C++ library.
     let handle = unsafe { libc::dlopen(terminated.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        return Err(refuse(format!("can't be loaded: {}", last_error())));
+        return Err(refuse(format!("can't be loaded: {}", linker::last_error())));
     }
     // SAFETY: a live handle and a terminated name.
     let symbol = unsafe { libc::dlsym(handle, c"cclx_sycl_bridge_open".as_ptr()) };
@@ -182,25 +182,9 @@ fn load(release: u32) -> Result<&'static Bridge> {
     Ok(Box::leak(Box::new(Bridge { functions })))
 }
 
-fn last_error() -> String {
-    // SAFETY: the text of this thread's last failure, read before the next call.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { "no reason given".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-    }
-}
-
 /// The folder of the file that this code was loaded from.
 fn own_folder() -> Option<PathBuf> {
     static HERE: u8 = 0;
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: an address of this code, and a place for what is known of it.
-    if unsafe { libc::dladdr((&raw const HERE).cast(), &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: a terminated text that lives as long as the code is loaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    let path = std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()?;
+    let path = linker::file_of(&raw const HERE as usize)?.canonicalize().ok()?;
     path.parent().map(Path::to_path_buf)
 }
