@@ -2,7 +2,7 @@
 
 use super::thread::SHORT;
 use super::{EXECUTOR_COUNT, EXECUTORS, Outcome, Runner, Source, gpu_failed};
-use crate::engine;
+use crate::engine::{self, cuda};
 use level_zero_sys::{ZE_RESULT_NOT_READY, ZE_RESULT_SUCCESS, ze_result_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -15,6 +15,9 @@ const SPINS: u32 = 500;
 const YIELDS: u32 = 20;
 const FIRST_SLEEP: Duration = Duration::from_micros(10);
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+/// How long it looks on without sleeping where a GPU executes: a sleep lasts longer than most of what is waited for, so
+/// that all times would be those of its wake-ups.
+const LOOKS_ON: Duration = Duration::from_millis(20);
 /// Stands for a deadline that the clock can't express.
 const FAR: Duration = Duration::from_secs(1 << 32);
 
@@ -88,7 +91,7 @@ fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
         if !pause.spinning() && gpu_failed() {
             return ZE_RESULT_SUCCESS;
         }
-        if !pause.spinning() && !kicked {
+        if pause.turns >= SPINS && !kicked {
             // The threads must do it, and now: they may be in the middle of a tick.
             for executor in EXECUTORS.iter().take(EXECUTOR_COUNT.load(Ordering::Relaxed)).filter_map(OnceLock::get) {
                 executor.kick(SHORT);
@@ -103,19 +106,30 @@ fn wait_until(timeout: Duration, ready: impl Fn() -> bool) -> ze_result_t {
 struct Pause {
     turns: u32,
     yields: u32,
+    /// Until when it does no more than yield, if a GPU executes.
+    awake: Option<Instant>,
 }
 
 impl Pause {
     fn new(yields: u32) -> Self {
-        Self { turns: 0, yields }
+        Self { turns: 0, yields, awake: None }
     }
 
     fn spinning(&self) -> bool {
-        self.turns < SPINS
+        self.turns < SPINS || self.awake.is_some()
     }
 
     fn pause(&mut self, longest: Duration) {
+        if let Some(until) = self.awake {
+            if Instant::now() < until {
+                return std::thread::yield_now();
+            }
+            self.awake = None;
+        }
         self.turns = self.turns.saturating_add(1);
+        if self.turns == SPINS && cuda::runs() {
+            self.awake = Some(Instant::now() + LOOKS_ON);
+        }
         match self.turns {
             0..=SPINS => std::hint::spin_loop(),
             turns if turns <= SPINS + self.yields => std::thread::yield_now(),
