@@ -23,6 +23,7 @@ use connect::{Litmus, connect, litmus};
 use parking_lot::Mutex;
 use register::Registrations;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 /// Test-only starting values. [`Default`] is what is used outside tests.
@@ -75,6 +76,8 @@ struct Shared<D: Device> {
     rank: usize,
     config: Config,
     info: Info,
+    /// Splits that were asked for here.
+    splits: AtomicU64,
 }
 
 /// A group of ranks that reduce together. Cheap to clone; usable from any thread.
@@ -122,6 +125,7 @@ impl<D: Device> Communicator<D> {
                 rank,
                 config: config.clone(),
                 info,
+                splits: AtomicU64::new(0),
             }),
         })
     }
@@ -141,6 +145,9 @@ impl<D: Device> Communicator<D> {
         let hellos: Vec<Hello> =
             mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
         let mut agreed = topology::agree(&hellos, config)?;
+        device.await_turn()?;
+        // That may have taken any time, and is bounded by itself.
+        mesh.set_deadline(config.connection_timeout);
         let reaches = hellos.iter().enumerate().all(|(peer, hello)| peer == rank || device.reaches(&hello.device));
         let reaches = gather_flags(mesh, reaches, "P2P access")?;
         let mut place = topology::place(&reaches, config);

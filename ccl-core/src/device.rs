@@ -106,6 +106,11 @@ pub trait Device: Send + Sync + 'static {
     /// What the other ranks need to know of it.
     fn facts(&self) -> &DeviceFacts;
 
+    /// Waits until communicators that this process makes before have left the device; once the ranks know of each other.
+    fn await_turn(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether the driver lets this device store into `peer`'s memory.
     fn reaches(&self, peer: &DeviceFacts) -> bool;
 

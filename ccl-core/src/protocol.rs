@@ -258,15 +258,16 @@ pub const fn fingerprint_of(before: u32, word: u32) -> u32 {
 }
 
 impl Shape {
-    /// The shape of a call with these arguments. `factor` is the pre-multiplier's bits.
-    pub const fn new(count: u64, period: u64, factor: u64, kind: u32, rounds: u32) -> Self {
+    /// The shape of a call with these arguments. `further` is what else a kind of call wants
+    /// alike: where a direct call's buffers lie.
+    pub const fn new(count: u64, period: u64, further: u64, kind: u32, rounds: u32) -> Self {
         let words = [
             count as u32,
             (count >> 32) as u32,
             period as u32,
             (period >> 32) as u32,
-            factor as u32,
-            (factor >> 32) as u32,
+            further as u32,
+            (further >> 32) as u32,
             kind,
             rounds,
         ];

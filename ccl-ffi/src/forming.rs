@@ -12,15 +12,26 @@ use ccl_core::bootstrap::UniqueId;
 use ccl_core::config::Config;
 use ccl_core::protocol::MAX_WIRES;
 use ccl_core::{Error, Result};
-use ccl_ze::Communicator;
+use ccl_ze::{Builder, Communicator, PlaceInLine, hooks};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Where a communicator comes from.
 pub(crate) enum From {
-    Id { id: Box<UniqueId>, rank: usize, world_size: usize, device: Option<usize> },
-    Parent { parent: Arc<Live>, color: Option<u32>, key: i32 },
+    Id {
+        id: Box<UniqueId>,
+        rank: usize,
+        world_size: usize,
+        device: Option<usize>,
+    },
+    /// `number` is this rank's count of the parent's splits.
+    Parent {
+        parent: Arc<Live>,
+        number: u64,
+        color: Option<u32>,
+        key: i32,
+    },
 }
 
 /// What a communicator is to be.
@@ -103,21 +114,46 @@ impl Making {
     /// wait, else now.
     pub(crate) fn begin(self) -> Result<Code> {
         let Some(making) = group::defer(self) else { return Ok(SUCCESS) };
+        let place = making.place();
         if making.wish.blocking {
-            return making.run().map(|()| SUCCESS);
+            return making.run(place).map(|()| SUCCESS);
         }
-        making.spawn()?;
+        making.spawn(place)?;
         Ok(IN_PROGRESS)
     }
 
-    fn spawn(self) -> Result<std::thread::JoinHandle<Result<()>>> {
-        let thread = std::thread::Builder::new().name("cclx-init".into());
-        thread.spawn(move || self.run()).map_err(|error| Error::system("a thread that makes a communicator", error))
+    /// The next place in the line for its device, to be taken in the order of the calls.
+    fn place(&self) -> Option<PlaceInLine> {
+        if hooks::makings_at_once() || settings::may_use_driver().is_err() {
+            return None;
+        }
+        let parent = match &self.from {
+            From::Id { .. } => None,
+            From::Parent { parent, .. } => Some(parent.name),
+        };
+        Some(PlaceInLine::take(parent))
+    }
+
+    fn spawn(self, place: Option<PlaceInLine>) -> Result<std::thread::JoinHandle<Result<()>>> {
+        let handle = self.handle;
+        let late = hooks::how_late_a_making_is();
+        let body = move || {
+            std::thread::sleep(late);
+            self.run(place)
+        };
+        let thread = std::thread::Builder::new().name("cclx-init".into()).spawn(body);
+        thread.map_err(|error| {
+            let error = Error::system("a thread that makes a communicator", error);
+            // Nobody else will say so.
+            handle.map(|handle| handle.formed(Err(error.clone())));
+            error
+        })
     }
 
     /// Makes several at once: they may be ranks of one group. The first failure.
     pub(crate) fn run_all(all: Vec<Making>) -> Result<()> {
-        let threads: Vec<_> = all.into_iter().map(Making::spawn).collect();
+        let places: Vec<_> = all.iter().map(Making::place).collect();
+        let threads: Vec<_> = all.into_iter().zip(places).map(|(making, place)| making.spawn(place)).collect();
         let panicked = |_| Err(Error::Internal("a panic while a communicator was made".into()));
         let ends: Vec<_> = threads
             .into_iter()
@@ -126,9 +162,9 @@ impl Making {
         ends.into_iter().collect()
     }
 
-    fn run(self) -> Result<()> {
+    fn run(self, place: Option<PlaceInLine>) -> Result<()> {
         let Making { from, wish, handle } = self;
-        let made = catch_unwind(AssertUnwindSafe(|| Self::form(from, &wish, handle)))
+        let made = catch_unwind(AssertUnwindSafe(|| Self::form(from, &wish, handle, place)))
             .unwrap_or_else(|_| Err(Error::Internal("a panic while a communicator was made".into())));
         match (handle, made) {
             (Some(handle), Ok(Some(live))) => handle.formed(Ok(live)),
@@ -138,7 +174,12 @@ impl Making {
         }
     }
 
-    fn form(from: From, wish: &Wish, handle: Option<&'static OnecclComm>) -> Result<Option<Live>> {
+    fn form(
+        from: From,
+        wish: &Wish,
+        handle: Option<&'static OnecclComm>,
+        place: Option<PlaceInLine>,
+    ) -> Result<Option<Live>> {
         settings::may_use_driver()?;
         let config = wish.config.clone();
         let ledger = handle.map(|handle| handle.ledger.clone());
@@ -148,16 +189,21 @@ impl Making {
                 ledger.failed(error);
             }
         };
+        let in_line = |builder: Builder| match place {
+            Some(place) => builder.place(place),
+            None => builder,
+        };
         let comm = match from {
             From::Id { id, rank, world_size, device } => {
                 let mut builder = Communicator::builder_with(config).on_fault(on_fault);
                 if let Some(device) = device {
                     builder = builder.device(device);
                 }
-                Some(builder.init(&id, rank, world_size)?)
+                Some(in_line(builder).init(&id, rank, world_size)?)
             }
-            From::Parent { parent, color, key } => {
-                parent.comm.split(color, key, parent.comm.again().config(config).on_fault(on_fault))?
+            From::Parent { parent, number, color, key } => {
+                let builder = in_line(parent.comm.again().config(config).on_fault(on_fault));
+                parent.comm.split_as(number, color, key, builder)?
             }
         };
         let Some(comm) = comm else { return Ok(None) };

@@ -11,6 +11,7 @@ use crate::completion::Completion;
 use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
 use crate::kernel::KernelFacts;
+use crate::line::PlaceInLine;
 use crate::list::CommandList;
 use crate::saving::Saving;
 use crate::stream::Stream;
@@ -28,6 +29,7 @@ use level_zero_sys::{
 use std::ffi::c_void;
 use std::io::Write as _;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 /// Settings of a communicator to be.
 pub struct Builder {
@@ -35,6 +37,7 @@ pub struct Builder {
     local_rank: Option<usize>,
     start: StartState,
     on_fault: Option<FaultHandler>,
+    place: Option<PlaceInLine>,
 }
 
 impl Builder {
@@ -57,6 +60,18 @@ impl Builder {
         self
     }
 
+    /// Its place in line, where several communicators are made at once.
+    pub fn place(mut self, place: PlaceInLine) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    pub(crate) fn await_turn(&self, device: usize) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        place.on_device(device);
+        place.await_turn(patience_in_line(&self.config))
+    }
+
     /// For tests.
     #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
@@ -66,7 +81,7 @@ impl Builder {
     }
 
     /// Joins the group of `id` as `rank` of `world_size`; returns when all ranks have.
-    pub fn init(self, id: &UniqueId, rank: usize, world_size: usize) -> Result<Communicator> {
+    pub fn init(mut self, id: &UniqueId, rank: usize, world_size: usize) -> Result<Communicator> {
         // What this rank alone can get wrong is found before the others are met.
         let device = self.open(rank)?;
         let mesh = bootstrap::join(id, rank, world_size, self.config.connection_timeout)?;
@@ -75,7 +90,7 @@ impl Builder {
 
     /// Forms a group of one mesh, as from [`bootstrap::local`] for ranks that are threads of one process. Every rank's
     /// thread calls this.
-    pub fn init_local(self, mesh: Mesh) -> Result<Communicator> {
+    pub fn init_local(mut self, mesh: Mesh) -> Result<Communicator> {
         let device = match self.open(mesh.rank()) {
             Ok(device) => device,
             Err(error) => {
@@ -86,7 +101,7 @@ impl Builder {
         self.form(device, mesh)
     }
 
-    fn open(&self, rank: usize) -> Result<ZeDevice> {
+    fn open(&mut self, rank: usize) -> Result<ZeDevice> {
         self.config.check()?;
         if let Some(directory) = &self.config.capture {
             Saving::check(directory)?;
@@ -98,7 +113,11 @@ impl Builder {
             });
         }
         let local_rank = self.local_rank.or(self.config.local_rank.map(|r| r as usize)).unwrap_or(rank);
-        ZeDevice::open(&self.config, local_rank, self.start.hooks)
+        let device = ZeDevice::open(&self.config, local_rank, self.start.hooks, self.place.take())?;
+        if let Some(place) = &device.place {
+            place.on_device(device.gpu.index());
+        }
+        Ok(device)
     }
 
     fn form(self, device: ZeDevice, mesh: Mesh) -> Result<Communicator> {
@@ -108,6 +127,11 @@ impl Builder {
         let saving = Saving::start(&core, &gpu, &self.config, self.start.hooks)?.map(Arc::new);
         Ok(Communicator { core, gpu, config: self.config, saving })
     }
+}
+
+/// How long a line may stand still: longer than what is before its end may take, which is bounded by its own deadlines.
+pub(crate) fn patience_in_line(config: &Config) -> Duration {
+    config.connection_timeout.saturating_mul(3).saturating_add(Duration::from_secs(60))
 }
 
 /// What CCLX_ON_ERROR asks for.
@@ -198,7 +222,7 @@ impl Communicator {
 
     /// Starts from `config`; the environment is not read.
     pub fn builder_with(config: Config) -> Builder {
-        Builder { config, local_rank: None, start: StartState::default(), on_fault: None }
+        Builder { config, local_rank: None, start: StartState::default(), on_fault: None, place: None }
     }
 
     /// This rank.

@@ -11,10 +11,12 @@ mod submit;
 
 pub(crate) use completed::Completed;
 
+use crate::communicator::patience_in_line;
 use crate::event::{EventSlot, Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
+use crate::line;
 use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
 use crate::mhc;
 use crate::module::KernelId;
@@ -27,7 +29,7 @@ use ccl_core::device::{Device, DeviceFacts, DeviceFamily, Edges, Endpoint, Io, P
 use ccl_core::plan::channel::{CHANNEL_ARGS, ChannelPlan};
 use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
 use ccl_core::plan::{Plan, Request};
-use ccl_core::protocol::{CommState, HostBlock, LineForm, MAX_RANKS};
+use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS, fingerprint_of};
 use ccl_core::watch::Alarm;
 use ccl_core::{Error, Kind as ReductionKind, Result};
 use host::HostWords;
@@ -53,12 +55,19 @@ pub(crate) struct ZeDevice {
     pub(crate) gpu: Arc<Gpu>,
     config: Config,
     hooks: u32,
+    /// Where several communicators are made at once; kept until this one is.
+    pub(crate) place: Option<line::PlaceInLine>,
 }
 
 impl ZeDevice {
     /// Opens the device for `local_rank`. `hooks` are for tests.
-    pub(crate) fn open(config: &Config, local_rank: usize, hooks: u32) -> Result<ZeDevice> {
-        Ok(ZeDevice { gpu: Gpu::open(config, local_rank)?, config: config.clone(), hooks })
+    pub(crate) fn open(
+        config: &Config,
+        local_rank: usize,
+        hooks: u32,
+        place: Option<line::PlaceInLine>,
+    ) -> Result<ZeDevice> {
+        Ok(ZeDevice { gpu: Gpu::open(config, local_rank)?, config: config.clone(), hooks, place })
     }
 }
 
@@ -67,6 +76,10 @@ impl Device for ZeDevice {
 
     fn facts(&self) -> &DeviceFacts {
         &self.gpu.facts
+    }
+
+    fn await_turn(&self) -> Result<()> {
+        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(patience_in_line(&self.config)))
     }
 
     fn reaches(&self, peer: &DeviceFacts) -> bool {
@@ -240,6 +253,12 @@ impl ZeEndpoint {
     }
 }
 
+/// Tells apart the registrations of different requests, as far as 32 bits can.
+fn registrations(request: &Request) -> u64 {
+    let numbers = request.registered.map(|of| [of.send.registration, of.recv.registration]);
+    u64::from(numbers.into_iter().flatten().fold(0, fingerprint_of))
+}
+
 impl Endpoint for ZeEndpoint {
     type Stream = Stream;
     type Completion = Completed;
@@ -400,7 +419,10 @@ impl Endpoint for ZeEndpoint {
                 let (count, period) = (push.geometry.count(), push.geometry.period());
                 if mode == Mode::Direct {
                     let buffers = self.registry.table(request, &self.stream)? as u64;
-                    let arguments = [0, 0, state, host, peers, buffers, count, period, factor, kind, rank, n];
+                    // Direct takes no factor. In its place comes which registrations the call is of: checked calls
+                    // compare it.
+                    let registered = registrations(request);
+                    let arguments = [0, 0, state, host, peers, buffers, count, period, registered, kind, rank, n];
                     Kind::Direct { kernel, groups, arguments }
                 } else {
                     let (mode, part, rounds) = (mode as u64, u64::from(part), u64::from(rounds));
@@ -441,6 +463,7 @@ impl Endpoint for ZeEndpoint {
         for call in 0..LITMUS_CALLS {
             let input: Vec<f32> = (0..count).map(|i| value(rank, call, i)).collect();
             let mut output = vec![0f32; count];
+            let began = Instant::now();
             // SAFETY: the allocation and the vectors hold `bytes` bytes and live until the stream has settled.
             unsafe {
                 self.stream.copy(memory.address, input.as_ptr().cast(), bytes, &[])?;
@@ -448,6 +471,11 @@ impl Endpoint for ZeEndpoint {
                 self.stream.copy(output.as_mut_ptr().cast(), memory.address, bytes, &[])?;
             }
             self.stream.settle()?;
+            // A call that gave up waiting has shown nothing about lines.
+            if let Some(fault) = self.host.fault().filter(|fault| fault.fault == Fault::SpinLimit) {
+                let what = format!("call {} of the litmus test waited for another rank", fault.call);
+                return Err(Error::Timeout { after: began.elapsed(), what });
+            }
             let sum = |i| (0..n).map(|rank| value(rank, call, i)).sum::<f32>();
             whole &= output.iter().enumerate().all(|(i, got)| *got == sum(i));
         }

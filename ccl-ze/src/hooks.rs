@@ -67,6 +67,39 @@ pub const fn groups_as_queued() -> bool {
     false
 }
 
+/// Communicators of the C API that are asked for at the same time are made so, without a line.
+#[cfg(feature = "test-hooks")]
+pub static MAKINGS_AT_ONCE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether [`MAKINGS_AT_ONCE`] is switched on.
+#[cfg(feature = "test-hooks")]
+pub fn makings_at_once() -> bool {
+    MAKINGS_AT_ONCE.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Not without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub const fn makings_at_once() -> bool {
+    false
+}
+
+/// Milliseconds by which the next threads that make communicators of the C API are late, in the order of the calls.
+#[cfg(feature = "test-hooks")]
+pub static MAKINGS_LATE_MS: parking_lot::Mutex<std::collections::VecDeque<u64>> =
+    parking_lot::Mutex::new(std::collections::VecDeque::new());
+
+/// The next of [`MAKINGS_LATE_MS`].
+#[cfg(feature = "test-hooks")]
+pub fn how_late_a_making_is() -> std::time::Duration {
+    std::time::Duration::from_millis(MAKINGS_LATE_MS.lock().pop_front().unwrap_or(0))
+}
+
+/// None without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub const fn how_late_a_making_is() -> std::time::Duration {
+    std::time::Duration::ZERO
+}
+
 /// How the linked-in driver's functions are found, where a test wants to stand in between; to be set before the first
 /// communicator.
 #[cfg(all(feature = "soft", feature = "test-hooks"))]

@@ -238,7 +238,7 @@ impl PatternTest {
     /// Opens all devices of the driver that `config` chooses.
     pub fn open(config: &Config) -> Result<PatternTest> {
         let devices =
-            (0..chosen(config)?.devices).map(|index| ZeDevice::open(config, index, 0)).collect::<Result<_>>()?;
+            (0..chosen(config)?.devices).map(|index| ZeDevice::open(config, index, 0, None)).collect::<Result<_>>()?;
         Ok(PatternTest { devices, seed: 0x5EED_0000 })
     }
 

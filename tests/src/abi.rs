@@ -2,14 +2,34 @@
 
 use crate::Rank;
 use ccl_core::bootstrap::{RootOptions, UniqueId};
-use cclx::{OnecclComm, OnecclUniqueId, onecclCommInitRank, onecclGetLastError, onecclSetDevice};
+use cclx::{
+    CONFIG_MAGIC, OnecclComm, OnecclConfig, OnecclUniqueId, UNDEFINED, onecclCommInitRank, onecclGetLastError,
+    onecclSetDevice,
+};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
 /// `onecclInt32`.
 pub const INT32: i32 = 2;
+/// `onecclUint8`.
+pub const UINT8: i32 = 1;
 /// `onecclSum`.
 pub const SUM: i32 = 0;
+
+/// A configuration that says nothing.
+pub const WITHOUT_WISHES: OnecclConfig = OnecclConfig {
+    size: 56,
+    magic: CONFIG_MAGIC,
+    version: 20_220_200,
+    blocking: UNDEFINED,
+    cga_cluster_size: UNDEFINED,
+    min_ctas: UNDEFINED,
+    max_ctas: UNDEFINED,
+    net_name: std::ptr::null(),
+    split_share: UNDEFINED,
+    multi_threaded: UNDEFINED,
+    plugin: 0,
+};
 
 /// An id as C has it.
 pub fn id_of(id: &UniqueId) -> OnecclUniqueId {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_tests::Group;
-use ccl_tests::abi::{INT32, SUM, id_of, join, last_error, new_id};
+use ccl_tests::abi::{INT32, SUM, WITHOUT_WISHES, id_of, join, last_error, new_id};
 use cclx::*;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -174,19 +174,7 @@ fn a_communicator_can_be_made_without_waiting() {
     Group::new("a_communicator_can_be_made_without_waiting", 2).env("CCLX_DEVICE", "soft").run(|me| {
         let mut comm = null_mut();
         onecclSetDevice(me.rank as u32);
-        let config = OnecclConfig {
-            size: 56,
-            magic: CONFIG_MAGIC,
-            version: 20_220_200,
-            blocking: 0,
-            cga_cluster_size: UNDEFINED,
-            min_ctas: UNDEFINED,
-            max_ctas: 3,
-            net_name: std::ptr::null(),
-            split_share: UNDEFINED,
-            multi_threaded: UNDEFINED,
-            plugin: 0,
-        };
+        let config = OnecclConfig { blocking: 0, max_ctas: 3, ..WITHOUT_WISHES };
         let init = |comm: &mut *mut OnecclComm, config: &OnecclConfig| {
             // SAFETY: a place for the communicator, and a configuration.
             unsafe { onecclCommInitRankConfig(comm, 2, id_of(&me.id), me.rank as i32, config) }

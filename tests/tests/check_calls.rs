@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::comm::StartState;
-use ccl_core::config::{Check, Config, OnError};
+use ccl_core::config::{Algorithm, Check, Config, OnError, TransportChoice};
 use ccl_core::plan::Request;
-use ccl_core::{DataType, Error};
+use ccl_core::types::Factor;
+use ccl_core::{DataType, Error, ReduceOp};
 use ccl_tests::local::{self, Peer, sum};
 use ccl_tests::{Group, data};
 use std::time::Duration;
@@ -90,6 +91,37 @@ fn checked_calls_are_right() {
     });
 }
 
+/// A factor is each rank's own, by whatever algorithm: nothing to compare.
+#[test]
+fn factors_may_differ() {
+    Group::new("factors_may_differ", 1).env("ZE_SOFT_DEVICES", 3).run(|_| {
+        for (allreduce, transport) in [
+            (Algorithm::Ring, TransportChoice::Lines),
+            (Algorithm::OneShot, TransportChoice::Lines),
+            (Algorithm::OneShot, TransportChoice::Bulk),
+            (Algorithm::Mesh, TransportChoice::Lines),
+            (Algorithm::Mesh, TransportChoice::Bulk),
+        ] {
+            let config = Config { allreduce, transport, ..config(Check::Global) };
+            // Small integers: sums are exact in any order.
+            let (count, value) = (3000, |rank: usize, i: usize| ((rank * 31 + i * 7) % 50) as f32);
+            let outcomes = local::ranks(3, &config, &StartState::default(), |comm| {
+                let rank = comm.rank();
+                let factor = Factor::new(DataType::Float32, u64::from(((rank + 2) as f32).to_bits()));
+                let request = Request { op: ReduceOp::PreMulSum(factor), ..sum(DataType::Float32, count) };
+                let input: Vec<u8> = (0..count).flat_map(|i| value(rank, i).to_le_bytes()).collect();
+                let mut peer = Peer::new(comm, 1 << 16);
+                (0..3).try_fold(Vec::new(), |_, _| peer.reduce(&request, &input, false))
+            });
+            let wanted = |i| (0..3).map(|rank| value(rank, i) * (rank + 2) as f32).sum::<f32>();
+            let wanted: Vec<u8> = (0..count).flat_map(|i| wanted(i).to_le_bytes()).collect();
+            for (rank, outcome) in outcomes.into_iter().enumerate() {
+                assert!(outcome.unwrap() == wanted, "rank {rank}, {allreduce:?} by {transport:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_buffer_that_ends_too_early_is_refused_and_nothing_is_lost() {
     Group::new("a_buffer_that_ends_too_early_is_refused_and_nothing_is_lost", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
@@ -103,7 +135,7 @@ fn a_buffer_that_ends_too_early_is_refused_and_nothing_is_lost() {
                 (at.wrapping_add(1000).cast_const(), at.wrapping_add(1000), 4000, "passes the end"),
                 (own.as_ptr(), at, 8, "not memory of this device"),
             ] {
-                let request = comm.request(count, DataType::Float32, ccl_core::ReduceOp::Sum);
+                let request = comm.request(count, DataType::Float32, ReduceOp::Sum);
                 // SAFETY: refused before anything is enqueued.
                 let refused = unsafe { comm.all_reduce_raw(&request, send.cast(), recv.cast(), &stream, &[]) };
                 let text = refused.err().expect("a bad buffer").to_string();
@@ -111,7 +143,7 @@ fn a_buffer_that_ends_too_early_is_refused_and_nothing_is_lost() {
             }
             let input: Vec<f32> = (0..1024).map(|i| (i + comm.rank()) as f32).collect();
             buffer.write(&stream, &input).unwrap();
-            comm.all_reduce_in_place(&mut buffer, ccl_core::ReduceOp::Sum, &stream).unwrap().wait().unwrap();
+            comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap().wait().unwrap();
             let mut got = vec![0.0f32; 1024];
             buffer.read(&stream, &mut got).unwrap();
             assert!(got.iter().enumerate().all(|(i, got)| *got == (2 * i + 1) as f32));

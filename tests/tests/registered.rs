@@ -86,6 +86,33 @@ fn unequal_lengths_are_refused_everywhere() {
     });
 }
 
+/// In checked mode a rank that names its buffers the other way round is found out, before wrong elements are taken.
+#[test]
+fn checked_calls_compare_registrations() {
+    let group = group("checked_calls_compare_registrations", 3).env("CCLX_CHECK", "global");
+    group.env("CCLX_ON_ERROR", "log").run(|rank| {
+        let comm = rank.communicator();
+        let stream = comm.stream(0).unwrap();
+        let (mut one, other) = (comm.alloc::<f32>(COUNT).unwrap(), comm.alloc::<f32>(COUNT).unwrap());
+        let all = inputs(3, 5, COUNT);
+        one.write(&stream, floats(&all[rank.rank])).unwrap();
+        let (from, to) = (comm.register(&one).unwrap(), comm.register(&other).unwrap());
+        assert!(is_direct(&comm, &from));
+        let call = |from, to| comm.all_reduce_registered((from, 0), (to, 0), COUNT, ReduceOp::Sum, &stream).unwrap();
+        for _ in 0..3 {
+            call(&from, &to).wait().unwrap();
+        }
+        let mut got = vec![0f32; COUNT];
+        other.read(&stream, &mut got).unwrap();
+        assert_eq!(got, floats(&data::expected(DataType::Float32, &all, None)));
+        let odd = if rank.rank == 1 { call(&to, &from) } else { call(&from, &to) };
+        let told = odd.wait().expect_err("the buffers are swapped on one rank").to_string();
+        assert!(told.contains("ranks disagree on call #4: rank 1"), "rank {}: {told}", rank.rank);
+        // What failed says no goodbye that would be waited for.
+        std::process::exit(0);
+    });
+}
+
 /// A handle that goes while its call is under way waits for it; so does the memory.
 #[test]
 fn handles_go_in_flight() {

@@ -64,7 +64,7 @@ pub(super) fn litmus<E: Endpoint>(
     let state = CommState {
         base: 0,
         tag_limit: agreed.tag_limit,
-        spin_limit_ms: LITMUS_LIMIT_MS,
+        spin_limit_ms: LITMUS_LIMIT_MS.min(state.spin_limit_ms),
         bulk_bytes: agreed.bulk_bytes,
         granule: agreed.form.granule() as u32,
         ..*state

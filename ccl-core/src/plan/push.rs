@@ -63,7 +63,7 @@ pub const PUSH_ARGS: [usize; 14] = [8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4];
 /// Sizes of the arguments of a direct kernel, in order: send, recv, state, host, peers (as above), buffers (a table in
 /// device memory of where the n ranks' registered buffers begin in which the inputs lie, then those of the outputs, the own
 /// ones included; all ranks' inputs are as far from there as `send` is from the own, and outputs likewise), count, period,
-/// factor, kind, rank, n.
+/// a fingerprint of which registrations these are, kind, rank, n.
 pub const DIRECT_ARGS: [usize; 12] = [8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4];
 
 /// What one step is about.

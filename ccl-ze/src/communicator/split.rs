@@ -12,6 +12,24 @@ impl Communicator {
     /// The communicator of those ranks that name the same colour, ordered by `key`, then by their rank here; none for a
     /// rank that names no colour. Every rank calls this, between collectives, and builds alike.
     pub fn split(&self, color: Option<u32>, key: i32, builder: Builder) -> Result<Option<Communicator>> {
-        self.core.split(color, key)?.map(|mesh| builder.init_local(mesh)).transpose()
+        self.split_as(self.next_split(), color, key, builder)
+    }
+
+    /// The number of a split that is asked for now and made later, by [`Self::split_as`].
+    pub fn next_split(&self) -> u64 {
+        self.core.next_split()
+    }
+
+    /// [`Self::split`] where several may be under way, on threads of their own: ranks whose numbers differ fail. If `builder`
+    /// has a place in line, its turn is awaited.
+    pub fn split_as(
+        &self,
+        number: u64,
+        color: Option<u32>,
+        key: i32,
+        builder: Builder,
+    ) -> Result<Option<Communicator>> {
+        builder.await_turn(self.gpu.index())?;
+        self.core.split(number, color, key)?.map(|mesh| builder.init_local(mesh)).transpose()
     }
 }

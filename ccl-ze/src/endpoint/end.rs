@@ -6,12 +6,23 @@ use crate::event::{EventSlot, Events};
 use crate::hooks;
 use crate::mhc;
 use crate::recording::{Kept, Recording};
+use ccl_core::Result;
 use ccl_core::watch::Alarm as _;
 use std::sync::Arc;
 
 impl ZeEndpoint {
-    /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs.
-    pub(super) fn held_by(&self, recording: &Arc<Recording>, executable: &Executable) {
+    /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs. What is to be recorded,
+    /// if that isn't `executable` itself.
+    pub(super) fn for_recording(
+        &self,
+        recording: &Arc<Recording>,
+        executable: &Executable,
+    ) -> Result<Option<Executable>> {
+        let own = self.of_recording(recording, executable)?;
+        let executable = own.as_ref().unwrap_or(executable);
+        if let Some(table) = executable.table() {
+            recording.keep(table.clone());
+        }
         recording.keep(self.memory().clone());
         if let Kind::Mhc(mhc::Launch { memory, .. }) | Kind::Fused(mhc::FusedLaunch { memory, .. }) = &executable.kind {
             recording.keep(memory.clone());
@@ -21,6 +32,8 @@ impl ZeEndpoint {
             recordings.retain(|known| known.strong_count() > 0);
             recordings.push(Arc::downgrade(recording));
         }
+        drop(recordings);
+        Ok(own)
     }
 
     pub(super) fn memory(&self) -> &Kept {

@@ -91,10 +91,8 @@ impl ZeEndpoint {
         let _chain = self.gpu.chain.lock();
         let graph = self.gpu.sycl_graphs.of(queue)?;
         let recording = graph.recording();
-        self.held_by(recording, executable);
-        if let Some(table) = executable.table() {
-            recording.keep(table.clone());
-        }
+        let own = self.for_recording(recording, executable)?;
+        let executable = own.as_ref().unwrap_or(executable);
         let (predecessor, event) = (graph.predecessor(stream.id), Arc::new(queue.event()));
         // SAFETY: passed on to the caller.
         unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), &event)? };

@@ -104,12 +104,8 @@ impl ZeEndpoint {
         // One call at a time, as the chain does it for calls that are issued.
         let mut chain = gpu.chain.lock();
         let predecessor = recording.predecessor(stream.id)?;
-        let own = self.of_recording(recording, executable)?;
+        let own = self.for_recording(recording, executable)?;
         let executable = own.as_ref().unwrap_or(executable);
-        self.held_by(recording, executable);
-        if let Some(table) = executable.table() {
-            recording.keep(table.clone());
-        }
         // Without an order of its own, barriers give the list one around the call.
         if !in_order {
             self.barrier(stream)?;

@@ -58,7 +58,8 @@ pub(super) unsafe fn run(args: &Args, geometry: Geometry, wires: u32, fold: &Fol
     let (mode, transport) = (Mode::Direct, Transport::Bulk);
     let plan = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part: 0, rounds: 1, layout };
     let size = geometry.elem();
-    // Ranks whose buffers are at different distances would take each other's wrong elements.
+    // Ranks whose buffers are at different distances, or registered by other numbers (which come as the factor that
+    // direct calls don't take), would take each other's wrong elements.
     let distances = (input as u64) << 20 ^ output as u64;
     let shape = Shape::new(args.count, args.period, args.factor ^ distances, args.kind, 1);
     let frame = Frame::of_push(&plan, (args.state, args.host), (peers, rank), shape, args.recv);
