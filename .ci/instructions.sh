@@ -8,7 +8,7 @@ repo=$(cd "$here/.." && pwd)
 # shellcheck source=lib.sh
 source "$here/lib.sh"
 
-limit=2600
+limit=2500
 calls=50
 
 need_packages valgrind python3

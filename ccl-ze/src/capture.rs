@@ -49,13 +49,26 @@ pub(crate) fn of(stream: &Stream) -> Result<Option<Arc<Recording>>> {
 ///
 /// # Safety
 /// `after` must hold live events.
+#[inline]
 pub(crate) unsafe fn enter<'a>(
     stream: &Stream,
     after: &'a [ze_event_handle_t],
 ) -> Result<(Option<Arc<Recording>>, &'a [ze_event_handle_t])> {
     if after.is_empty() {
-        return Ok((of(stream)?, after));
+        // The usual list, as in `of`.
+        let plain = matches!(stream.form, Form::Immediate) && !stream.is_foreign();
+        return Ok((if plain { None } else { of(stream)? }, after));
     }
+    // SAFETY: passed on to the caller.
+    unsafe { enter_after(stream, after) }
+}
+
+/// # Safety
+/// As for [`enter`].
+unsafe fn enter_after<'a>(
+    stream: &Stream,
+    after: &'a [ze_event_handle_t],
+) -> Result<(Option<Arc<Recording>>, &'a [ze_event_handle_t])> {
     stream.check_list("a wait for Level Zero events")?;
     stream.mark_foreign();
     if let Form::Regular(recording) = &stream.form {

@@ -68,12 +68,14 @@ impl Chain {
 
     /// What a collective on `stream`, if that has an order, must wait for: nothing if the one before is on the same
     /// stream or has finished.
+    #[inline]
     pub(crate) fn predecessor(&self, stream: Option<u64>, finished: &Finished) -> Option<Arc<EventSlot>> {
         let last = self.last.as_ref()?;
         (stream != Some(last.stream) && last.number > finished.get()).then(|| last.event.clone())
     }
 
     /// The same for a command list, which can't wait for a SYCL queue's event: that is waited for here.
+    #[inline]
     pub(crate) fn predecessor_of_list(
         &self,
         stream: Option<u64>,
@@ -113,6 +115,7 @@ impl Chain {
         Ok(())
     }
 
+    #[inline]
     fn prune(&mut self, finished: &Finished) {
         while self.awaited.front().is_some_and(|(successor, _)| successor.number <= finished.get()) {
             self.awaited.pop_front();

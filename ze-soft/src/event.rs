@@ -95,6 +95,14 @@ impl Event {
         }
     }
 
+    /// [`Self::is_signalled`] and [`Self::source`] at once.
+    pub(crate) fn look(&self) -> (bool, Option<Source>) {
+        match &self.kind {
+            EventKind::Regular { .. } => (self.is_signalled(), self.source()),
+            EventKind::Counted { point, .. } => point.look(),
+        }
+    }
+
     /// What will have signalled it, as far as that is known.
     pub(crate) fn source(&self) -> Option<Source> {
         match &self.kind {

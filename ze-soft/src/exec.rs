@@ -11,7 +11,7 @@ mod thread;
 mod wait;
 
 pub(crate) use lanes::{LaneId, Progress, Run, Work};
-pub(crate) use wait::wait;
+pub(crate) use wait::{wait, wait_on};
 
 use crate::device::timestamp;
 use crate::engine::cuda::{self, Home, Stream};

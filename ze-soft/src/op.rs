@@ -300,8 +300,9 @@ impl Command {
     /// Puts something into one that is empty.
     #[inline]
     pub(crate) fn fill(&mut self, op: Op, signal: Option<Signal>, waits: Option<Waits>) {
-        self.op = op;
-        self.signal = signal;
+        // Nothing is there that would have to be dropped, and to find that out takes a while.
+        std::mem::forget(std::mem::replace(&mut self.op, op));
+        std::mem::forget(std::mem::replace(&mut self.signal, signal));
         if let Some(waits) = waits {
             self.waits = waits;
         }

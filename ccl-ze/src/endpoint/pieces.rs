@@ -15,6 +15,7 @@ const MOST_TABLES: usize = 64;
 
 impl Executable {
     /// The table that the call reads.
+    #[inline]
     pub(super) fn table(&self) -> Option<&Arc<Allocation>> {
         match &self.kind {
             Kind::Channel { table, .. } => table.as_ref(),
@@ -82,8 +83,14 @@ impl ZeEndpoint {
     }
 
     /// Keeps a call's table until `event` says that the call is over.
+    #[inline]
     pub(super) fn keep_table(&self, executable: &Executable, event: &Arc<EventSlot>) {
-        let Some(table) = executable.table() else { return };
+        if let Some(table) = executable.table() {
+            self.keep(table, event);
+        }
+    }
+
+    fn keep(&self, table: &Arc<Allocation>, event: &Arc<EventSlot>) {
         let mut tables = self.tables.lock();
         if tables.len() >= MOST_TABLES {
             tables.retain(|(_, event)| !event.is_signalled().unwrap_or(false));

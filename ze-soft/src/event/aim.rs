@@ -44,6 +44,14 @@ impl Aim {
         }
     }
 
+    /// Whether it has come there, and what will have brought it there if not: one look instead of two.
+    pub(super) fn look(&self) -> (bool, Option<Source>) {
+        match self.words() {
+            Some((cell, value, source)) => (cell.load(Ordering::Acquire) >= value, source),
+            None => (self.is_reached(), self.source()),
+        }
+    }
+
     /// What will have brought it there.
     pub(super) fn source(&self) -> Option<Source> {
         match self.words() {

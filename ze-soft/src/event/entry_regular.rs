@@ -4,9 +4,10 @@ use super::pool::Pool;
 use super::{Event, SCOPES};
 use crate::abi::{input, output, run};
 use crate::device::Device;
+use crate::engine;
 use crate::entry::entry_points;
 use crate::error::fail;
-use crate::exec::{kick_all, wait};
+use crate::exec::{kick_all, wait_on};
 use crate::handle::{export, get, take};
 use level_zero_sys::*;
 use std::sync::Arc;
@@ -66,7 +67,10 @@ unsafe extern "C" fn zeEventHostReset(hEvent: ze_event_handle_t) -> ze_result_t 
 unsafe extern "C" fn zeEventHostSynchronize(hEvent: ze_event_handle_t, timeout: u64) -> ze_result_t {
     match super::get(hEvent) {
         Ok(event) => match event.check_waitable() {
-            Ok(()) => wait(timeout, || event.is_signalled(), || event.source()),
+            Ok(()) => match event.look() {
+                (true, _) => engine::health(),
+                (false, source) => wait_on(timeout, source, || event.is_signalled(), || event.source()),
+            },
             Err(code) => code,
         },
         Err(code) => code,

@@ -25,28 +25,32 @@ const FAR: Duration = Duration::from_secs(1 << 32);
 /// commands itself that lead to `source`, so that a lone caller pays no thread switch. A wait with a timeout doesn't:
 /// it couldn't stop a long one at its deadline.
 pub(crate) fn wait(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
-    match wait_ready(timeout, ready, source) {
-        // What is over isn't done if a launch failed.
-        ZE_RESULT_SUCCESS => engine::health(),
-        code => code,
-    }
-}
-
-fn wait_ready(timeout: u64, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
     if ready() {
-        return ZE_RESULT_SUCCESS;
+        return engine::health();
     }
-    match timeout {
-        0 => ZE_RESULT_NOT_READY,
-        u64::MAX => drain(ready, source),
-        _ => wait_until(Duration::from_nanos(timeout), ready),
-    }
+    wait_on(timeout, source(), ready, source)
 }
 
-fn drain(ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
+/// The same for what isn't there yet, of which it is known already what will bring it.
+pub(crate) fn wait_on(
+    timeout: u64,
+    first: Option<Source>,
+    ready: impl Fn() -> bool,
+    source: impl Fn() -> Option<Source>,
+) -> ze_result_t {
+    let code = match timeout {
+        0 => ZE_RESULT_NOT_READY,
+        u64::MAX => drain(first, ready, source),
+        _ => wait_until(Duration::from_nanos(timeout), ready),
+    };
+    // What is over isn't done if a launch failed.
+    if code == ZE_RESULT_SUCCESS { engine::health() } else { code }
+}
+
+fn drain(mut next: Option<Source>, ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_result_t {
     let mut pause = Pause::new(YIELDS);
     loop {
-        if help(source()) {
+        if help(next) {
             pause = Pause::new(YIELDS);
         } else {
             pause.pause(LONGEST_SLEEP);
@@ -55,6 +59,7 @@ fn drain(ready: impl Fn() -> bool, source: impl Fn() -> Option<Source>) -> ze_re
         if ready() || (!pause.spinning() && gpu_failed()) {
             return ZE_RESULT_SUCCESS;
         }
+        next = source();
     }
 }
 
