@@ -4,8 +4,7 @@ use ccl_core::protocol::{CommState, Fault, HostBlock, SPINS_PER_ABORT_POLL, Stag
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// How often a waiter looks without a pause in between. A peer that is about as fast comes within that, and where two
-/// virtual processors share a core a pause costs as much as a short call (docs/performance.md).
+/// How often a waiter looks without a pause in between: a peer that is about as fast comes within that.
 const LOOKS: u32 = 300;
 /// Turns of giving the processor away before the waiter sleeps.
 const YIELDS_BEFORE_PARK: u32 = 2_000;
@@ -53,8 +52,13 @@ impl<'a> Waiter<'a> {
     }
 
     fn until_slow(&self, flag: impl Fn() -> u32, tag: u32) -> Result<(), GaveUp> {
-        if self.spins_before_yield > 0 && (0..LOOKS).any(|_| flag() == tag) {
-            return Ok(());
+        if self.spins_before_yield > 0 {
+            for _ in 0..LOOKS {
+                one_at_a_time();
+                if flag() == tag {
+                    return Ok(());
+                }
+            }
         }
         for spin in 1..=self.spins_before_yield {
             if flag() == tag {
@@ -119,6 +123,19 @@ impl<'a> Waiter<'a> {
             }
         }
     }
+}
+
+/// Has the look before it end before the next one begins. Looks that may follow one another at once fill the processor's
+/// queue of loads, and the flag that comes meanwhile is seen when they are through, 0.8 us later (docs/performance.md).
+#[inline(always)]
+fn one_at_a_time() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is every such processor's, and accesses nothing.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::spin_loop();
 }
 
 fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
