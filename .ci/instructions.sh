@@ -7,13 +7,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/.." && pwd)
 # shellcheck source=lib.sh
 source "$here/lib.sh"
+# shellcheck source=steps.sh
+source "$here/steps.sh"
 
 limit=2500
 calls=50
 
 need_packages valgrind python3
 cd "$repo"
-cargo build --release --quiet -p ccl-benches --bin steady_calls
+build_shipped
 program=${CARGO_TARGET_DIR:-target}/release/steady_calls
 scratch_folder
 

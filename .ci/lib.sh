@@ -29,10 +29,22 @@ need_packages() {
     ((${#missing[@]})) || return 0
     say "installing ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
+    with_apt install_packages "${missing[@]}"
+}
+
+install_packages() {
     # The lists may be absent or stale, so a failed installation is tried once more behind a fresh update.
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >&2 && return 0
+    apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2 && return 0
     retry 3 apt-get update -qq </dev/null >&2
-    retry 3 apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >&2
+    retry 3 apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2
+}
+
+# with_apt COMMAND...: steps that run beside each other use the system's package lists one at a time.
+with_apt() {
+    (
+        flock "$lock"
+        "$@"
+    ) {lock}>"${TMPDIR:-/tmp}/ccl-ci-apt.lock"
 }
 
 # The folder for scratch files of one script; removed when the shell that asked for it ends.
@@ -56,22 +68,87 @@ sum_of() {
     awk -v word="$2" '/^test result: /{ for (i = 2; i <= NF; i++) if ($i == word ";" ) total += $(i - 1) } END { print total + 0 }' "$1"
 }
 
-# step TITLE COMMAND...: runs one step with its output in a log, counts its results, and goes on whatever they are.
-# A step that runs Rust tests counts as those tests, any other as one check.
-step() {
-    local title=$1 log status=0 start=$SECONDS passed failed skipped
-    shift
-    log=$LOGS/$(tr -c 'a-zA-Z0-9\n' - <<<"$title").log
-    say "--- $title"
-    # A shell of its own: set -e is off in a function whose status is asked for, and only a process can be timed out.
-    # shellcheck disable=SC2016
-    timeout -k 10 "${STEP_LIMIT:-1500}" bash -euo pipefail -c 'source .ci/lib.sh; source .ci/steps.sh; "$@"' \
-        step "$@" >"$log" 2>&1 </dev/null &
-    # timeout has a process group of its own, which an interrupted run must take along.
+# A step is declared by `add LANE TITLE COMMAND...`. Lanes run beside each other, the steps of a lane one after another; a step
+# can wait for others (`after TITLE...`, said ahead of its `add`). `run_lanes` reports in the order of declaration.
+declare -A LANE_OF=() WAITS_OF=() COMMAND_OF=()
+TITLES=()
+AFTER=()
+
+after() { AFTER=("$@"); }
+
+add() { # LANE TITLE COMMAND...
+    local lane=$1 title=$2 waits=("${AFTER[@]}")
+    shift 2
+    AFTER=()
+    wanted "$title" || return 0
+    [[ -z ${LANE_OF[$title]:-} ]] || die "two steps are called '$title'"
+    TITLES+=("$title")
+    LANE_OF[$title]=$lane
+    # What was not asked for is not waited for.
+    WAITS_OF[$title]=$(for wait in "${waits[@]}"; do [[ -z ${LANE_OF[$wait]:-} ]] || printf '%s\n' "$wait"; done)
+    COMMAND_OF[$title]=${*@Q}
+}
+
+# step_file TITLE SUFFIX
+step_file() { printf '%s/%s.%s' "$LOGS" "$(tr -c 'a-zA-Z0-9\n' - <<<"$1")" "$2"; }
+
+# run_lane LANE: its steps, each with its output in a log; beside that, a file with its exit status and how long it took.
+run_lane() {
+    local title waited status start child='' command
+    trap '[[ -z $child ]] || kill "$child" 2>/dev/null; exit 130' INT TERM
+    for title in "${TITLES[@]}"; do
+        [[ ${LANE_OF[$title]} == "$1" ]] || continue
+        while read -r waited; do
+            until [[ -z $waited || -e $(step_file "$waited" ended) ]]; do sleep 0.2; done
+        done <<<"${WAITS_OF[$title]}"
+        status=0 start=$SECONDS
+        eval "command=(${COMMAND_OF[$title]})"
+        # A shell of its own: set -e is off in a function whose status is asked for, and only a process can be timed out.
+        # shellcheck disable=SC2016
+        timeout -k 10 "${STEP_LIMIT:-1500}" bash -euo pipefail -c 'source .ci/lib.sh; source .ci/steps.sh; "$@"' \
+            step "${command[@]}" >"$(step_file "$title" log)" 2>&1 </dev/null &
+        # timeout has a process group of its own, which an interrupted run must take along.
+        child=$!
+        wait "$child" || status=$?
+        child=''
+        # Whoever waits for the file finds it complete.
+        echo "$status $((SECONDS - start)) $start" >"$(step_file "$title" new)"
+        mv "$(step_file "$title" new)" "$(step_file "$title" ended)"
+    done
+}
+
+# Runs what was added and counts its results, whatever they are.
+run_lanes() {
+    local title lane ended
+    local -A pid_of=()
+    for title in "${TITLES[@]}"; do rm -f "$(step_file "$title" ended)"; done
+    for title in "${TITLES[@]}"; do
+        lane=${LANE_OF[$title]}
+        [[ -z ${pid_of[$lane]:-} ]] || continue
+        run_lane "$lane" &
+        pid_of[$lane]=$!
+    done
     # shellcheck disable=SC2064
-    trap "kill $! 2>/dev/null; exit 130" INT TERM
-    wait $! || status=$?
-    trap - INT TERM
+    trap "kill ${pid_of[*]} 2>/dev/null || true; wait" EXIT
+    trap 'exit 130' INT TERM
+    for title in "${TITLES[@]}"; do
+        say "--- $title"
+        ended=$(step_file "$title" ended)
+        until [[ -e $ended ]]; do
+            kill -0 "${pid_of[${LANE_OF[$title]}]}" 2>/dev/null || [[ -e $ended ]] || die "its lane is gone"
+            sleep 0.2
+        done
+        report_step "$title"
+    done
+    wait
+    trap - EXIT INT TERM
+}
+
+# A step that runs Rust tests counts as those tests, any other as one check.
+report_step() { # TITLE
+    local log status took start passed failed skipped
+    log=$(step_file "$1" log)
+    read -r status took start <"$(step_file "$1" ended)"
     passed=$(sum_of "$log" passed)
     failed=$(sum_of "$log" failed)
     skipped=$(sum_of "$log" ignored)
@@ -85,13 +162,13 @@ step() {
     FAILED=$((FAILED + failed))
     SKIPPED=$((SKIPPED + skipped))
     if ((status != 0 || failed != 0)); then
-        FAILED_STEPS+=("$title")
-        say "    FAILED with status $status after $((SECONDS - start)) s; what it says failed, and the end of its output:"
+        FAILED_STEPS+=("$1")
+        say "    FAILED with status $status after $took s; what it says failed, and the end of its output:"
         grep -E '^(test .* FAILED|error)|panicked at' "$log" | head -n 20 | sed 's/^/    | /' >&2 || true
         say "    ..."
         tail -n "${TAIL_LINES:-80}" "$log" | sed 's/^/    | /' >&2
     else
-        say "    ok, $((SECONDS - start)) s: $passed passed, $skipped skipped"
+        say "    ok, $took s from second $start on: $passed passed, $skipped skipped"
     fi
 }
 

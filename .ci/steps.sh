@@ -9,14 +9,37 @@ install_tools() {
     done
 }
 
-# loom replaces the atomics of the code that it models, so it gets a build of its own.
+# What the scripts of this folder ask for, each for itself, in one go.
+install_packages_of_beds() {
+    need_packages binutils build-essential clang-15 jq libfabric1 llvm-spirv-15 patchelf python3 python3-pip spirv-tools \
+        unzip valgrind
+}
+
+# All builds select the whole workspace, or all of it but ccl-tests: with a choice of packages cargo builds what they share
+# again, with just the features that these need. Tests have ccl-ze's hooks, what is shipped has not.
+build_tests() {
+    cargo test --workspace --release --no-run --message-format json-render-diagnostics >"$CI_PROGRAMS.new"
+    mv "$CI_PROGRAMS.new" "$CI_PROGRAMS"
+    say "$(jq -r 'select(.executable != null) | .executable' "$CI_PROGRAMS" | wc -l) programs"
+}
+
+build_shipped() {
+    cargo build --release --quiet --workspace --exclude ccl-tests >&2
+}
+
+test_beyond_4_gib() {
+    test_program ccl-tests test push_bits --ignored
+}
+
+# loom replaces the atomics of the code that it models. With a target named, its flag is not for what runs while compiling,
+# which is there already.
 model_slots_with_loom() {
-    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-        cargo test --release -p ccl-core --test loom_slots --test loom_bulk
+    RUSTFLAGS='--cfg loom' cargo test --release --workspace --test loom_slots --test loom_bulk \
+        --target "$(rustc --print host-tuple)"
 }
 
 build_documentation() {
-    RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+    RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --release
 }
 
 compare_abi() {
@@ -63,20 +86,27 @@ check_dependencies() {
     '
 }
 
-# The program cargo built for a target, from its machine-readable messages.
-built_program() { # PACKAGE KIND NAME, with KIND test, lib or bin
-    local package=$1 kind=$2 name=$3 selector
-    case $kind in
-    lib) selector=(--lib) ;;
-    *) selector=("--$kind" "$name") ;;
-    esac
-    if [[ $kind == bin ]]; then
-        cargo build --release --quiet -p "$package" "${selector[@]}" --message-format json
+# The program cargo built for a test target: looked up if build_tests ran, or else built.
+built_program() { # PACKAGE KIND NAME, with KIND test or lib
+    local selector=("--$2" "$3")
+    [[ $2 != lib ]] || selector=(--lib)
+    if [[ -s ${CI_PROGRAMS:-} ]]; then
+        cat "$CI_PROGRAMS"
     else
-        cargo test --release --quiet --no-run -p "$package" "${selector[@]}" --message-format json
-    fi | jq -r --arg name "${name//-/_}" '
-        select(.reason == "compiler-artifact" and .executable != null)
-        | select((.target.name | gsub("-"; "_")) == $name) | .executable' | tail -n 1
+        cargo test --release --quiet --no-run --workspace "${selector[@]}" --message-format json-render-diagnostics
+    fi | jq -r --arg package "$1" --arg kind "$2" --arg name "${3//-/_}" '
+        select(.reason == "compiler-artifact" and .executable != null and .profile.test)
+        | select(.package_id | test("[/]" + $package + "#|#" + $package + "@"))
+        | select((.target.name | gsub("-"; "_")) == $name)
+        | select(.target.kind | any(. == $kind or ($kind == "lib" and endswith("lib")))) | .executable' | tail -n 1
+}
+
+# test_program PACKAGE KIND NAME [ARGUMENTS]: runs it where cargo would.
+test_program() {
+    local program
+    program=$(built_program "$1" "$2" "$3")
+    [[ -n $program ]] || die "cargo built no $2 $3 in package $1"
+    "$program" "${@:4}"
 }
 
 test_on_loader() { # MODE PACKAGE KIND NAME [VARIABLE=VALUE...] [ARGUMENTS]

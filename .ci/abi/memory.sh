@@ -10,6 +10,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 need_packages build-essential valgrind
 scratch_folder
 cd "$repo"
@@ -49,7 +51,7 @@ finds() {
 }
 
 under_memcheck() {
-    cargo build --release --quiet -p ccl-ffi
+    build_shipped
     compile memcheck "$(realpath "$target/release/libcclx.so")"
     memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite
         --show-leak-kinds=definite --num-callers=30)

@@ -8,12 +8,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 # shellcheck disable=SC1091
 source "$repo/.beds/oneccl/env"
 scratch_folder
 
 cd "$repo"
-cargo build --release --quiet -p ccl-ffi -p ccl-audit -p ccl-witness -p ccl-cli
+build_shipped
 ours=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx.so
 witness=${CARGO_TARGET_DIR:-$repo/target}/release/libcclx_witness.so
 mkdir "$SCRATCH/first"

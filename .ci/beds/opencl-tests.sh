@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# opencl-tests.sh
+# opencl-tests.sh [--modules]
 # Executes SPIR-V on the processor, with the runtime of the bed that opencl.sh made: the tests of the software driver's
 # engine for it, then the ring as users get it between processes (tests/tests/spirv_*.rs), through the loader of the
-# bed that loader.sh made and its validation layer; kernels with a rule of the protocol broken must be noticed.
+# bed that loader.sh made and its validation layer; kernels with a rule of the protocol broken must be noticed. The kernels are
+# compiled for the processor first and kept beside the bed; --modules does no more than that.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,19 +23,14 @@ timed() { # WHAT COMMAND...
 }
 
 [[ -f .beds/opencl/env ]] || die "no OpenCL bed: run .ci/beds/opencl.sh first"
-kernels=$(built_program ze-soft test opencl_kernels)
-resident=$(built_program ze-soft test opencl_resident)
-ring=$(built_program ccl-tests test spirv_ring)
-push=$(built_program ccl-tests test spirv_push)
-collectives=$(built_program ccl-tests test spirv_collectives)
-failure=$(built_program ccl-tests test spirv_failure)
-mutants=$(built_program ccl-tests test spirv_mutants)
-graph=$(built_program ccl-tests test spirv_graph)
-boundaries=$(built_program ccl-tests test spirv_mhc)
-[[ -n $graph && -n $boundaries && -n $kernels && -n $resident && -n $ring && -n $push && -n $collectives && -n $failure && -n $mutants ]] || die "cargo built no OpenCL tests"
-cargo build --quiet --release -p ze-soft-loader
-
 scratch_folder
+program() { # PACKAGE NAME; prints its path
+    local built
+    built=$(built_program "$1" test "$2")
+    [[ -n $built ]] || die "cargo built no $2"
+    printf %s "$built"
+}
+mutants=$(program ccl-tests spirv_mutants)
 export BED_MUTANTS=$SCRATCH/mutants
 .ci/kernels/build.sh --mutants "$BED_MUTANTS"
 
@@ -43,16 +39,20 @@ source .beds/opencl/env
 export ZE_SOFT_ENGINE=opencl ZE_SOFT_OPENCL_CACHE=$repo/.beds/opencl/cache
 harness=(--ignored --test-threads=1)
 
+# Ranks of these tests spin for each other, many to a processor.
+cc -O1 -Wall -Wextra -Werror -o "$SCRATCH/metronome" "$here/metronome.c" -pthread
+metronome=("$SCRATCH/metronome" 200)
+
 # With the driver that is linked in. These tests' children, which run one test of all, write where they do: .ci/run is
 # not to count those results.
 linked() { # PROGRAM [ARGUMENTS]
-    env LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 600 "$@" </dev/null |
+    "${metronome[@]}" env LD_PRELOAD="$OPENCL_PRELOAD" CCLX_DEVICE=soft timeout -k 10 600 "$@" </dev/null |
         sed -E '/[1-9][0-9]* filtered out/s/^test result:/result of a child:/'
 }
 
 on_loader() { # PROGRAM [ARGUMENTS]
     BED_DRIVER=${CARGO_TARGET_DIR:-target}/release/libze_soft.so BED_PRELOAD=$OPENCL_PRELOAD BED_TIMEOUT=600 \
-        "$here/run-on-loader.sh" --mode params "$@"
+        "${metronome[@]}" "$here/run-on-loader.sh" --mode params "$@"
 }
 
 # The runtime compiles a family for a quarter of a minute and more, and each process would do so anew.
@@ -84,6 +84,17 @@ fill_cache() {
 }
 
 timed 'compiling modules' fill_cache
+[[ ${1:-} != --modules ]] || exit 0
+
+build_shipped
+kernels=$(program ze-soft opencl_kernels)
+resident=$(program ze-soft opencl_resident)
+ring=$(program ccl-tests spirv_ring)
+push=$(program ccl-tests spirv_push)
+collectives=$(program ccl-tests spirv_collectives)
+failure=$(program ccl-tests spirv_failure)
+graph=$(program ccl-tests spirv_graph)
+boundaries=$(program ccl-tests spirv_mhc)
 timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
 timed 'resident kernels' linked "$resident" "${harness[@]}"
 timed 'ring' on_loader "$ring" "${harness[@]}"

@@ -17,6 +17,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 
 mode=bare
 if [[ ${1:-} == --mode ]]; then
@@ -48,7 +50,7 @@ esac
 
 driver=${BED_DRIVER:-}
 if [[ -z $driver ]]; then
-    (cd "$repo" && cargo build --quiet --release -p ze-soft-loader) >&2
+    (cd "$repo" && build_shipped)
     driver=${CARGO_TARGET_DIR:-$repo/target}/release/libze_soft.so
 fi
 driver=$(realpath -e "$driver") || die "no driver: $driver"

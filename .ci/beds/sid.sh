@@ -55,7 +55,7 @@ unpack_sid() {
     : >"$bed/apt/status"
     mirror=$(sid_mirror)
     if [[ -z $mirror ]]; then
-        retry 3 apt-get update -qq </dev/null >&2
+        with_apt retry 3 apt-get update -qq </dev/null >&2
         mirror=$(sid_mirror)
     fi
     [[ -n $mirror ]] || die "this system's apt sources name no mirror of its own release"

@@ -11,6 +11,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 cd "$repo"
 for bed in loader sycl oneccl; do
     [[ -f .beds/$bed/env ]] || die "no $bed bed: run .ci/beds/$bed.sh first"
@@ -18,7 +20,7 @@ for bed in loader sycl oneccl; do
     source ".beds/$bed/env"
 done
 
-cargo build --quiet --release -p ccl-ffi -p ze-soft-loader >&2
+build_shipped
 built=${CARGO_TARGET_DIR:-target}/release
 scratch_folder
 folder=$SCRATCH/library

@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 cd "$repo"
 
 for bed in loader sycl opencl; do
@@ -18,7 +20,7 @@ done
 source .beds/loader/env
 # shellcheck disable=SC1091
 source .beds/sycl/env
-cargo build --quiet --release -p ze-soft-loader
+build_shipped
 export BED_DRIVER=${CARGO_TARGET_DIR:-target}/release/libze_soft.so
 scratch_folder
 

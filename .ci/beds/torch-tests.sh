@@ -8,6 +8,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=../steps.sh
+source "$here/../steps.sh"
 # shellcheck disable=SC1091
 source "$repo/.beds/torch/env"
 # shellcheck disable=SC1091
@@ -18,8 +20,7 @@ scratch_folder
 
 cd "$repo"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$repo/target}
-cargo build --release --quiet -p ccl-ffi
-cargo build --release --quiet -p ze-soft-loader
+build_shipped
 
 passed=0
 # run PYTHON ARGUMENTS: tests that may not be left out.

@@ -2,7 +2,7 @@
 # Device kernels to SPIR-V.
 #   build.sh                  compiles each family into ccl-ze/kernels/spirv/FAMILY.spv, which is committed: FAMILY.cl, and
 #                             those that go by lines once for each form, as FAMILY_l8, FAMILY_l16 and FAMILY_l64
-#   build.sh --check          shows that the committed bytes come from the committed source
+#   build.sh --check          shows that the committed bytes come from the committed source, in whatever folder it lies
 #   build.sh --mutants DIR    compiles each deliberately broken variant (MUTANTS below) into DIR/FAMILY-NAME.spv
 # The compilers are those of Debian bookworm, whose version is part of what decides the bytes.
 set -euo pipefail
@@ -41,22 +41,37 @@ compile() { # FAMILY OUTPUT [DEFINES]
     spirv-val --target-env opencl2.1 "$output"
 }
 
-# For each mutant: its family, its macro, and the name of its file.
-each_mutant() { # FUNCTION
+# side_by_side COMMAND...: as many at once as there are processors; `finished` ends the script if one failed.
+side_by_side() {
+    while (($(jobs -rp | wc -l) >= $(nproc))); do wait -n || true; done
+    # Not with || behind it, where set -e is off.
+    (
+        trap '(($? == 0)) || touch "$SCRATCH/failed"' EXIT
+        "$@"
+    ) &
+}
+
+finished() {
+    wait
+    [[ ! -e $SCRATCH/failed ]] || die "not all could be compiled"
+}
+
+# All mutants of this source, compiled once and then kept: sets `mutants` to their folder.
+compile_mutants() {
     local mutant family name
+    mutants=${CARGO_TARGET_DIR:-$repo/target}/mutants/$(
+        cat "$source"/*.{cl,inc,h} "${BASH_SOURCE[0]}" "$here/order.py" <(clang-15 --version) | sha256sum | cut -c-16
+    )
+    [[ ! -d $mutants ]] || return 0
+    mkdir -p "$mutants.$$" "$SCRATCH/mutants"
     for mutant in "${MUTANTS[@]}"; do
         family=${mutant%%:*} name=${mutant#*:}
-        compile "$family" "$SCRATCH/mutant.spv" "-DMUTANT_$name"
-        "$1" "$family" "$SCRATCH/mutant.spv" "$family-${name,,}"
+        side_by_side compile "$family" "$SCRATCH/mutants/$family-${name,,}.spv" "-DMUTANT_$name"
     done
-}
-
-differs() { # FAMILY FILE NAME
-    ! cmp -s "$2" "$committed/$1.spv" || die "mutant $3 changes nothing"
-}
-
-keep() { # FAMILY FILE NAME
-    mv "$2" "$folder/$3.spv"
+    finished
+    mv "$SCRATCH"/mutants/*.spv "$mutants.$$"
+    # Whoever was first has the same.
+    mv -T "$mutants.$$" "$mutants" 2>/dev/null || rm -rf "$mutants.$$"
 }
 
 families=()
@@ -73,22 +88,21 @@ scratch_folder
 case ${1:-} in
 '')
     mkdir -p "$committed"
+    for family in "${families[@]}"; do side_by_side compile "$family" "$SCRATCH/$family.spv"; done
+    finished
     for family in "${families[@]}"; do
-        compile "$family" "$SCRATCH/$family.spv"
         mv "$SCRATCH/$family.spv" "$committed"
         say "$(sha256sum "$committed/$family.spv" | cut -d' ' -f1)  ${committed#"$repo"/}/$family.spv"
     done
     ;;
 --check)
-    # From another folder, at another time: what is left of either would show.
+    # From another folder, at another time than the committed ones: what is left of either would show.
     cp -r "$source" "$SCRATCH/elsewhere"
-    here_source=$source
+    here_source=$source source=$SCRATCH/elsewhere
+    for family in "${families[@]}"; do side_by_side compile "$family" "$SCRATCH/$family.spv"; done
+    finished
+    source=$here_source
     for family in "${families[@]}"; do
-        source=$here_source
-        compile "$family" "$SCRATCH/$family.spv"
-        source=$SCRATCH/elsewhere
-        compile "$family" "$SCRATCH/again.spv"
-        cmp "$SCRATCH/$family.spv" "$SCRATCH/again.spv" || die "$family: two builds of the same source differ"
         cmp "$SCRATCH/$family.spv" "$committed/$family.spv" ||
             die "the committed $family.spv is not what the source compiles to: run .ci/kernels/build.sh"
     done
@@ -96,13 +110,17 @@ case ${1:-} in
         [[ " ${families[*]} " == *" $(basename "$file" .spv) "* ]] || die "$(basename "$file") has no source"
     done
     # The control: a build of another source must not pass for it.
-    each_mutant differs
+    compile_mutants
+    for file in "$mutants"/*.spv; do
+        family=$(basename "${file%-*}")
+        ! cmp -s "$file" "$committed/$family.spv" || die "mutant $(basename "$file") changes nothing"
+    done
     say "${families[*]}: what their sources compile to; ${#MUTANTS[@]} mutants differ"
     ;;
 --mutants)
-    folder=${2:?--mutants wants a folder}
-    mkdir -p "$folder"
-    each_mutant keep
+    compile_mutants
+    mkdir -p "${2:?--mutants wants a folder}"
+    cp "$mutants"/*.spv "$2"
     ;;
 *)
     die "usage: build.sh [--check | --mutants DIR]"

@@ -3,8 +3,10 @@
 // `dropped` has it forget the edges that events make, which must show. RELEASE is the major version of the library that it is built for.
 #include "kernels.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 namespace exp = sycl::ext::oneapi::experimental;
 
@@ -67,9 +69,11 @@ void one_queue(sycl::queue &queue, const Kernels &kernels) {
     graph.end_recording(queue);
     CHECK(queue.ext_oneapi_get_state() == exp::queue_state::executing);
     if (!native) {
-        graph.print_graph("chain.dot", true);
+        auto drawing = std::filesystem::temp_directory_path() / ("chain-" + std::to_string(getpid()) + ".dot");
+        graph.print_graph(drawing.string(), true);
         std::stringstream text;
-        text << std::ifstream("chain.dot").rdbuf();
+        text << std::ifstream(drawing).rdbuf();
+        std::filesystem::remove(drawing);
         CHECK(text.str().find("affine") != std::string::npos && text.str().find("->") != std::string::npos);
     }
     auto ready = graph.finalize();
