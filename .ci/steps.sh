@@ -27,6 +27,11 @@ build_shipped() {
     cargo build --release --quiet --workspace --exclude ccl-tests >&2
 }
 
+# The library with hooks, which comes with the tests.
+build_hooked() {
+    [[ -s ${CI_PROGRAMS:-} ]] || cargo build --release --quiet --workspace --example hooked >&2
+}
+
 test_beyond_4_gib() {
     test_program ccl-tests test push_bits --ignored
 }

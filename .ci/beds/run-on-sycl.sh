@@ -9,8 +9,8 @@
 # A program that is already set up for the bed (its interpreter is the bed's) is run where it lies, any other as a copy.
 # The runtime's own variables (UR_L0_USE_IMMEDIATE_COMMANDLISTS, SYCL_GRAPH_FORCE_NATIVE_RECORDING...) and the driver's
 # (ZE_SOFT_*) are the caller's to set. Environment: BED_DRIVER (a driver to use instead of building ours), BED_TIMEOUT
-# (seconds, default 120), BED_PRELOAD (a library that the program needs preloaded), BED_KEEP (a folder that receives the
-# layer's output).
+# (seconds, default 120), BED_PRELOAD (a library that the program needs preloaded), BED_LIBRARIES (a folder of
+# libraries that the driver needs), BED_KEEP (a folder that receives the layer's output).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -80,7 +80,7 @@ esac
 status=0
 timeout -k 10 "${BED_TIMEOUT:-120}" env ONEAPI_DEVICE_SELECTOR=level_zero:gpu SYCL_UR_USE_LEVEL_ZERO_V2="$second" \
     ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE="${CCLX_DEVICE:-loader}" "${layer[@]}" \
-    LD_LIBRARY_PATH="$LOADER_LIBDIR:$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ${preload:+LD_PRELOAD="$preload"} \
+    LD_LIBRARY_PATH="$LOADER_LIBDIR:$libraries${BED_LIBRARIES:+:$BED_LIBRARIES}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ${preload:+LD_PRELOAD="$preload"} \
     "$program" "$@" </dev/null || status=$?
 
 if [[ $mode == params ]]; then

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# sycl-queues.sh
+# sycl-queues.sh [--runs N]
 # Runs what PyTorch's process group for XPUs does, tests/sycl/xccl.cpp, on our library in oneCCL's place: real SYCL runtimes
 # of both releases with both adapters, eager, recorded, and recorded by the driver; in 2 and 4 processes; with a command
-# queue in place of an immediate list; with queues that must be refused. Then with bridges that break a rule, which must be
-# noticed. Needs the beds of sycl.sh, loader.sh and oneccl.sh (for its header; its library is not used).
-# Environment: ROUNDS (default 1): how often.
+# queue in place of an immediate list; with queues that must be refused. Then what the recorded graphs look like, here and on
+# Intel's driver, whose devices are pretended; and bridges that break a rule, which must be noticed. Needs the beds of sycl.sh,
+# loader.sh, neo.sh and oneccl.sh (for its header; its library is not used).
+# --runs: the matrix so often (default 1), and nothing else if more than once.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,19 +15,29 @@ source "$here/../lib.sh"
 # shellcheck source=../steps.sh
 source "$here/../steps.sh"
 cd "$repo"
-for bed in loader sycl oneccl; do
+for bed in loader sycl oneccl neo; do
     [[ -f .beds/$bed/env ]] || die "no $bed bed: run .ci/beds/$bed.sh first"
     # shellcheck disable=SC1090
     source ".beds/$bed/env"
 done
+
+runs=1
+case "$#,${1:-}" in
+0,) ;;
+2,--runs) runs=$2 ;;
+*) die 'usage: sycl-queues.sh [--runs N]' ;;
+esac
+((runs > 0)) || die "--runs $runs is not a number of runs"
 
 build_shipped
 built=${CARGO_TARGET_DIR:-target}/release
 scratch_folder
 folder=$SCRATCH/library
 mkdir "$folder"
+# Copies: a long run is of one build.
 cp "$built/libcclx.so" "$folder/"
-export BED_DRIVER=$built/libze_soft.so
+cp "$built/libze_soft.so" "$SCRATCH/"
+export BED_DRIVER=$SCRATCH/libze_soft.so
 SYCL8_ROOT=${SYCL8_LIB%/*} SYCL9_ROOT=${SYCL9_LIB%/*} ccl-ffi/sycl/build.sh "$folder"
 
 # The library itself needs no SYCL, no C++ and no loader.
@@ -47,13 +58,13 @@ program cost 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
 program cost 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
 wait $!
 
+# Adapter v1 with immediate command lists, as on the GPUs that this library is for; by itself it takes command queues here.
+export UR_L0_USE_IMMEDIATE_COMMANDLISTS=1
 run() { # RELEASE ADAPTER ARGUMENTS...
-    local -x XCCL_NO_HOST_TASKS=1
-    [[ "$1 $2" == '2025.3 v1' ]] || unset XCCL_NO_HOST_TASKS
     BED_PRELOAD=${library:-$folder/libcclx.so} .ci/beds/run-on-sycl.sh "$1" "$2" "$SCRATCH/${program:-xccl}-$1" "${@:3}"
 }
 
-for ((round = 0; round < ${ROUNDS:-1}; ++round)); do
+for ((number = 1; number <= runs; ++number)); do
     for ranks in 2 4; do
         for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
             say "$kind, $ranks ranks"
@@ -63,11 +74,13 @@ for ((round = 0; round < ${ROUNDS:-1}; ++round)); do
             run $kind $ranks graph $((400 / ranks))
         done
         run 2026.2 v2 $ranks native $((400 / ranks))
+        for release in 2025.3 2026.2; do
+            XCCL_NO_HOST_TASKS=1 UR_L0_USE_IMMEDIATE_COMMANDLISTS=0 run "$release" v1 $ranks graph 20
+        done
     done
-    for release in 2025.3 2026.2; do
-        UR_L0_USE_IMMEDIATE_COMMANDLISTS=0 run "$release" v1 2 graph 20
-    done
+    say "run $number of $runs: all as computed"
 done
+((runs == 1)) || exit 0
 
 # Nothing is left behind by calls; what one costs the host beside the runtime's own submissions.
 for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
@@ -75,6 +88,49 @@ for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
     program=cost run $kind 10000
     # shellcheck disable=SC2086
     program=cost run $kind
+done
+
+# The graph of three collectives between two copies, as the runtime or the driver that recorded it shows it.
+edges() { .ci/beds/edges.py "$1" '(?i)copy' '(?i)kernel' 3 '(?i)copy' >&2; }
+kinds=('2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2')
+modes=(graph graph graph graph native)
+for i in 0 1 2 3 4; do
+    # shellcheck disable=SC2086
+    XCCL_DUMP=$SCRATCH/$i.dot run ${kinds[i]:-2026.2 v2} 2 "${modes[i]}" 1
+    edges "$SCRATCH/$i.dot"
+done
+# Without one of its edges no dump passes.
+for i in 0 4; do
+    kernel=$(grep -om1 -iE '"?\w+"? \[[^]]*kernel' "$SCRATCH/$i.dot" | cut -d' ' -f1)
+    grep -v -- "-> $kernel" "$SCRATCH/$i.dot" >"$SCRATCH/cut"
+    if edges "$SCRATCH/cut" 2>/dev/null; then die "a dump without the edges to $kernel passes"; fi
+done
+
+# The same on Intel's driver. Nothing executes there, so the library is told to take that for done; the newer adapter needs
+# a driver that says yes once more than Intel's does (forward.c).
+build_hooked
+hooked=$SCRATCH/hooked
+mkdir "$hooked"
+cp "$built/examples/libhooked.so" "$hooked/libccl.so.2"
+patchelf --set-soname libccl.so.2 "$hooked/libccl.so.2"
+cp "$folder"/libcclx_sycl?.so "$hooked/"
+nm -D --defined-only "$NEO_DRIVER" | sed -nE 's/.* T (z[a-z]*Get[A-Za-z]*ProcAddrTable)$/EXPORT(\1)/p' |
+    grep -vxF 'EXPORT(zeGetContextProcAddrTable)' >"$SCRATCH/tables.h"
+cc -shared -fPIC -O1 -Wall -Wextra -Werror -fvisibility=hidden -isystem "$LOADER_INCLUDE" -DTABLES="\"$SCRATCH/tables.h\"" \
+    .ci/beds/forward.c -o "$SCRATCH/forward.so" -ldl
+pretended=(NEOReadDebugKeys=1 UseAubStream=0 UseBindlessMode=0 SetCommandStreamReceiver=5 ProductFamilyOverride=bmg
+    ForceDeviceId=0xe20b HardwareInfoOverride=5x4x8 CreateMultipleRootDevices=4 NEO_CACHE_PERSISTENT=1
+    NEO_CACHE_DIR="$SCRATCH/cache" BED_FORWARD="$NEO_DRIVER" CCL_TOPO_P2P_ACCESS=0)
+mkdir "$SCRATCH/cache"
+for i in 0 1 2 3 4; do
+    shown=shown
+    [[ ${modes[i]} == graph ]] || shown=shown-native
+    # shellcheck disable=SC2086
+    XCCL_DUMP=$SCRATCH/shown.dot CCLX_DEVICE=intel BED_DRIVER=$SCRATCH/forward.so BED_PRELOAD=$hooked/libccl.so.2 \
+        BED_LIBRARIES=$NEO_LIBDIR env "${pretended[@]}" .ci/beds/run-on-sycl.sh ${kinds[i]:-2026.2 v2} \
+        "$SCRATCH/xccl-$(cut -d' ' -f1 <<<"${kinds[i]:-2026.2}")" 2 "$shown"
+    edges "$SCRATCH/shown.dot"
+    rm "$SCRATCH/shown.dot"
 done
 
 # A bridge that breaks a rule: the test must fail, and for that.
@@ -91,7 +147,10 @@ broken() { # HEADER MODE WORD KIND...
         grep -q "$3" "$SCRATCH/broken" || die "a bridge that breaks a rule ($1) fails otherwise: $(cat "$SCRATCH/broken")"
     done
 }
-broken other_queue eager 'all_reduce: element' '2025.3 v2' '2026.2 v1' '2026.2 v2'
-# Adapter v1 has a command queue here, to which nothing can be appended.
-broken raw_list graph 'replay.*: element' '2025.3 v2' '2026.2 v2'
+broken other_queue eager 'all_reduce: element' '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'
+broken raw_list graph 'replay.*: element' '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'
+export XCCL_DUMP=$SCRATCH/shown.dot
+broken no_edge graph 'replay.*: element' "${kinds[@]}"
+[[ -s $SCRATCH/shown.dot ]] || die 'there is no dump of a graph with an edge missing'
+if edges "$SCRATCH/shown.dot" 2>/dev/null; then die 'the dump of a graph with an edge missing passes'; fi
 say 'SYCL queues: all as computed, and what breaks a rule is noticed'

@@ -112,6 +112,10 @@ impl Builder {
                 tracing::warn!("these variables have no effect here: {}", self.config.ignored().join(" "))
             });
         }
+        #[cfg(feature = "test-hooks")]
+        {
+            self.start.hooks |= crate::hooks::EVERYWHERE.load(std::sync::atomic::Ordering::Relaxed);
+        }
         let local_rank = self.local_rank.or(self.config.local_rank.map(|r| r as usize)).unwrap_or(rank);
         let device = ZeDevice::open(&self.config, local_rank, self.start.hooks, self.place.take())?;
         if let Some(place) = &device.place {

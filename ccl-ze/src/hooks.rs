@@ -55,6 +55,10 @@ use crate::kernels::Family;
 #[cfg(feature = "test-hooks")]
 pub static GROUPS_AS_QUEUED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
+/// Rules that are switched off for every communicator to be, where what makes them can't be told.
+#[cfg(feature = "test-hooks")]
+pub static EVERYWHERE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
 /// Whether [`GROUPS_AS_QUEUED`] is switched on.
 #[cfg(feature = "test-hooks")]
 pub fn groups_as_queued() -> bool {

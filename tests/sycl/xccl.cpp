@@ -6,6 +6,9 @@
 //   eager    calls that run
 //   graph    calls that are recorded as well, by the runtime's own means
 //   native   the same with native recording (a runtime that has it)
+//   shown    as graph, on devices that a driver only pretends: nothing is waited for, since nothing runs
+//   shown-native  likewise
+// XCCL_DUMP names a file for rank 0's graph of three collectives.
 #include "mhc.hpp"
 #include "xccl.hpp"
 
@@ -13,6 +16,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <spawn.h>
@@ -73,7 +77,8 @@ onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
 
 // A producer that takes its time, so that whoever doesn't wait for it is early.
 void slowly(sycl::queue &queue) {
-    // Release 2025.3 with adapter v1 stalls now and then where there are host tasks, whatever library is used.
+    // The older adapter without immediate command lists takes events into use that are in use where a host task's thread
+    // submits beside the program's, whatever library is called (docs/limits.md).
     if (std::getenv("XCCL_NO_HOST_TASKS"))
         return;
     queue.submit([](sycl::handler &handler) {
@@ -117,6 +122,47 @@ void others(Rank &rank, size_t count, int call) {
     const int root = call % rank.ranks;
     CHECK(onecclBroadcast(one.at, one.at, count, onecclFloat32, root, rank.comm, &queue));
     same(rank, one.get(), values(count, [&](size_t i) { return value(root, call, i); }), "broadcast");
+
+    one.put(queue, mine);
+    CHECK(onecclReduce(one.at, one.at, count, onecclFloat32, onecclSum, root, rank.comm, &queue));
+    if (rank.rank == root)
+        same(rank, one.get(), values(count, [&](size_t i) { return sum(rank, call, i); }), "reduce");
+
+    all.put(queue, whole);
+    CHECK(onecclScatter(all.at, one.at, count, onecclFloat32, root, rank.comm, &queue));
+    same(rank, one.get(), values(count, [&](size_t i) { return value(root, call, own * count + i); }), "scatter");
+
+    all.put(queue, whole);
+    CHECK(onecclAllToAll(all.at, back.at, count, onecclFloat32, rank.comm, &queue));
+    same(rank, back.get(), values(n * count, [&](size_t i) { return value(int(i / count), call, own * count + i % count); }),
+         "all_to_all");
+
+    // Rank r sends count - r - p elements to rank p, so that no two pairs but the mirrored are alike.
+    std::vector<size_t> sizes;
+    for (size_t peer = 0; peer < n; ++peer)
+        sizes.push_back(count - own - peer);
+    all.put(queue, whole);
+    CHECK(onecclAllToAllV(all.at, sizes.data(), back.at, sizes.data(), onecclFloat32, rank.comm, &queue));
+    const auto uneven = back.get();
+    auto from = uneven.begin();
+    for (size_t peer = 0; peer < n; from += long(sizes[peer]), ++peer) {
+        // Where the peer's piece for this rank begins in what the peer sends.
+        size_t start = 0;
+        for (size_t before = 0; before < own; ++before)
+            start += count - peer - before;
+        same(rank, std::vector<float>(from, from + long(sizes[peer])),
+             values(sizes[peer], [&](size_t i) { return value(int(peer), call, start + i); }), "all_to_all_v");
+    }
+
+    // An uneven reduce_scatter is a group of reduces.
+    all.put(queue, whole);
+    CHECK(onecclGroupStart());
+    for (size_t to = 0; to < n; ++to)
+        CHECK(onecclReduce(all.at + to * count, back.at, count - to, onecclFloat32, onecclSum, int(to), rank.comm, &queue));
+    CHECK(onecclGroupEnd());
+    auto reduced = back.get();
+    reduced.resize(count - own);
+    same(rank, reduced, values(count - own, [&](size_t i) { return sum(rank, call, own * count + i); }), "grouped reduces");
 
     // As all_to_all with a group: every rank to every rank, itself included.
     all.put(queue, whole);
@@ -184,7 +230,7 @@ struct Recorded {
         CHECK(onecclReduceScatter(self.gathered.at, self.scattered.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
         queue.memcpy(self.output.at, self.scattered.at, count * sizeof(float));
         graph.end_recording();
-        if (!dump.empty() && !native)
+        if (!dump.empty())
             graph.print_graph(dump, true);
         return graph.finalize();
     }
@@ -218,13 +264,27 @@ void refusals(Rank &rank) {
     refused(sycl::queue(devices[size_t(rank.rank + 1) % devices.size()], in_order()), "another device");
 }
 
+// The driver takes a graph of three collectives, and calls that run: arguments, sizes, lists.
+int show(Rank &rank, bool native) {
+    const char *dump = std::getenv("XCCL_DUMP");
+    Recorded recorded(rank, native, dump && rank.rank == 0 ? dump : "");
+    for (int i = 0; i < 3; ++i) {
+        rank.current.ext_oneapi_graph(recorded.executable);
+        CHECK(onecclAllReduce(recorded.work.at, recorded.work.at, Recorded::count, onecclFloat32, onecclSum, rank.comm,
+                              &rank.current));
+    }
+    meet(rank, "end");
+    // What never runs is never over: nobody waits for it.
+    std::_Exit(0);
+}
+
 int run(Rank &rank, const std::string &mode, int replays) {
+    if (mode == "shown" || mode == "shown-native")
+        return show(rank, mode == "shown-native");
     if (std::getenv("XCCL_REFUSALS"))
         refusals(rank);
     all_reduce(rank, 1024, 0, false, true);
-    // Not slowly here: host tasks and barriers between queues together stall release 2025.3 with adapter v1 now and then,
-    // whatever library is used.
-    all_reduce(rank, 1000, 1, true, false);
+    all_reduce(rank, 1000, 1, true, true);
     int call = 2;
     for (const size_t count : {1, 7, 257, 5000, 70001}) {
         all_reduce(rank, count, call++, false, false);
@@ -263,6 +323,12 @@ int run(Rank &rank, const std::string &mode, int replays) {
 int of_rank(int number, int ranks, const std::string &mode, const std::string &store, int replays) {
     // Whatever hangs ends.
     alarm(100);
+    if (mode.rfind("shown", 0) == 0) {
+        const auto rules = reinterpret_cast<void (*)(uint32_t)>(dlsym(RTLD_DEFAULT, "ccl_test_hooks"));
+        if (!rules)
+            fail("this library can't be told that its devices are pretended");
+        rules(512);
+    }
     std::vector<sycl::device> devices;
     for (const auto &device : sycl::device::get_devices(sycl::info::device_type::gpu)) {
         if (device.get_backend() == sycl::backend::ext_oneapi_level_zero)
@@ -329,5 +395,5 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    fail("usage: xccl RANKS eager|graph|native [REPLAYS]");
+    fail("usage: xccl RANKS eager|graph|native|shown|shown-native [REPLAYS]");
 }
