@@ -74,6 +74,16 @@ INLINE void tell_shape(const struct args *a, ulong number)
     store_wide_word(&host->shape_call, number);
 }
 
+// One work-item of each wire: tells the host that the call has begun, and what it is.
+INLINE void tell_host(const struct args *a, local struct entry *e, uint wire)
+{
+    if (wire != 0 || e->overlapped)
+        return;
+    store_wide_word(&a->host->entered, e->call);
+    if (e->failed == 0)
+        tell_shape(a, e->call);
+}
+
 INLINE void enter(const struct args *a, local struct entry *e, uint wire)
 {
     global struct comm_state *state = a->state;
@@ -99,11 +109,12 @@ INLINE void enter(const struct args *a, local struct entry *e, uint wire)
     const ulong per_ms = state->spins_per_ms != 0 ? state->spins_per_ms : SPINS_PER_MS;
     const ulong looks = state->spin_limit_ms * per_ms / SPINS_PER_LOOK + 1;
     e->looks = looks < 0xFFFFFFFFul ? (uint)looks : 0xFFFFFFFFu;
-    if (wire != 0 || e->overlapped)
+#ifdef TELLS_LATE
+    // A checked call may wait for its peers here already.
+    if (state->check == 0)
         return;
-    store_wide_word(&a->host->entered, e->call);
-    if (e->failed == 0)
-        tell_shape(a, e->call);
+#endif
+    tell_host(a, e, wire);
 }
 
 // Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
@@ -271,12 +282,14 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
 INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
     global struct comm_state *state = a->state;
-    group_has_stored();
+    group_has_stored(wires);
     if (get_local_id(0) == 0) {
         // More than all have left only where collectives overlapped; the communicator is poisoned then.
 #ifdef __NVPTX__
-        uint failed;
-        e->last = count_out(state, &failed) + 1 >= wires;
+        uint failed = 0;
+        if (wires == 1)
+            failed = read_shared(&state->poisoned);
+        e->last = wires == 1 || count_out(state, &failed) + 1 >= wires;
         if (e->last != 0)
             e->failed = failed;
 #else

@@ -36,7 +36,7 @@ struct segment {
 };
 
 // Devices have no 64-bit division; almost every message gets by with 32 bits. The loop is small and rarely runs.
-INLINE ulong divide_long(ulong a, ulong b)
+INLINE ulong divide_any(ulong a, ulong b)
 {
     if (((a | b) >> 32) == 0)
         return (uint)a / (uint)b;
@@ -51,6 +51,24 @@ INLINE ulong divide_long(ulong a, ulong b)
     }
     return quotient;
 }
+
+#ifdef __NVPTX__
+// What is executed lies close together where the loop is elsewhere.
+static __attribute__((noinline)) ulong divide_slowly(ulong a, ulong b)
+{
+    return divide_any(a, b);
+}
+
+INLINE ulong divide_long(ulong a, ulong b)
+{
+    return ((a | b) >> 32) == 0 ? (uint)a / (uint)b : divide_slowly(a, b);
+}
+#else
+INLINE ulong divide_long(ulong a, ulong b)
+{
+    return divide_any(a, b);
+}
+#endif
 
 INLINE struct geometry make_geometry(ulong count, ulong period, uint n, uint wires, uint wire, uint shift)
 {

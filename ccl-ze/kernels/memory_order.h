@@ -108,7 +108,7 @@ INLINE uint count_arrival(volatile global uint *word)
 }
 
 // All work-items come here: what the group has stored comes before what its first work-item does next.
-INLINE void group_has_stored(void)
+INLINE void group_has_stored(uint wires)
 {
     fence_device_release();
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);

@@ -106,11 +106,12 @@ INLINE uint take_busy(volatile global uint *word)
     return busy;
 }
 
-// The barrier orders the group's stores before the first work-item's fence, and that has them all before what it does.
-INLINE void group_has_stored(void)
+// The barrier orders the group's stores before the first work-item's fence, and that has them all before what it does. A
+// group that is alone has nobody to tell.
+INLINE void group_has_stored(uint wires)
 {
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0)
+    if (get_local_id(0) == 0 && wires > 1)
         __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 

@@ -1,6 +1,11 @@
 // One-shot and mesh on lines of one form.
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 
+// Calls tell the host of themselves when their lines have gone, which on these takes as long as it takes.
+#ifdef __NVPTX__
+#define TELLS_LATE
+#endif
+
 #include "layout.h"
 #include "memory_order.h"
 #include "arithmetic.h"
