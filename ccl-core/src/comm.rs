@@ -264,7 +264,15 @@ impl<D: Device> Communicator<D> {
     /// The plan of a call, if it is one: refuses what [`Self::all_reduce`] refuses before it looks at the stream.
     pub fn check(&self, request: &Request, io: Io) -> Result<Plan> {
         self.check_call(request, io)?;
+        self.check_registered(request, io)?;
         self.plan(request)
+    }
+
+    /// The ranges that a request names are registered here, and hold the buffers.
+    fn check_registered(&self, request: &Request, io: Io) -> Result<()> {
+        let Some(registered) = &request.registered else { return Ok(()) };
+        // No overflow: the buffers were checked.
+        self.shared.endpoint.check_registered(registered, request.count * request.dtype.size() as u64, io)
     }
 
     /// What every call is refused for first: a communicator that has failed, and buffers that no call can have.
@@ -291,6 +299,7 @@ impl<D: Device> Communicator<D> {
         let shared = &*self.shared;
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
+        self.check_registered(request, io)?;
         let executable = issue.plans.get_or_make(request, || {
             let plan = self.plan(request)?;
             #[cfg(debug_assertions)]

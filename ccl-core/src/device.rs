@@ -6,7 +6,7 @@
 use crate::collective::Pieces;
 use crate::error::Result;
 use crate::plan::channel::ChannelPlan;
-use crate::plan::{Plan, Request};
+use crate::plan::{Plan, Registered, Request};
 use crate::protocol::{CommState, LineForm};
 use crate::watch::Alarm;
 use serde::{Deserialize, Serialize};
@@ -169,14 +169,18 @@ pub trait Endpoint: Send + Sync + 'static {
     fn export_memory(&self, memory: &Self::Memory) -> Result<(Vec<u8>, OwnedFd)>;
 
     /// Maps the other ranks' memory of one registration, by rank, this one's apart, and keeps it under the
-    /// registration's number.
+    /// registration's number. So many bytes of it are the registration's.
     fn register(
         &self,
         number: u32,
         rank: usize,
         memory: &Self::Memory,
+        bytes: u64,
         others: Vec<Option<(Vec<u8>, OwnedFd)>>,
     ) -> Result<()>;
+
+    /// Fails unless `io` of so many bytes each lies where `registered` says, in what is registered.
+    fn check_registered(&self, registered: &Registered, bytes: u64, io: Io) -> Result<()>;
 
     /// Lets go of a registration. Its calls on this rank have finished.
     fn deregister(&self, number: u32);

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// `onecclResult_t`.
 pub type Code = i32;
@@ -66,8 +67,13 @@ pub(crate) unsafe fn call_entry(
         Ok(handle) => handle,
         Err(error) => return entry(name, || Err(error)),
     };
-    handle.ledger.begin(name);
-    contained(|| body(handle)).unwrap_or_else(|error| {
+    let checked = || {
+        // Before any lock: in a forked child its holder may not exist.
+        handle.check_process()?;
+        handle.ledger.begin(name);
+        body(handle)
+    };
+    contained(checked).unwrap_or_else(|error| {
         handle.await_end(name);
         hear(name, &handle.ledger.who_and_where(), &error);
         handle.ledger.refused(name, &error);
@@ -90,12 +96,15 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
 pub(crate) fn hear(name: &str, who: &str, error: &Error) {
     /// More different failures than this are no longer kept apart.
     const MOST: usize = 1000;
+    /// For whoever holds the lock to let go of it.
+    const LONG_ENOUGH: Duration = Duration::from_millis(200);
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let text = error.to_string();
     let line = if who.is_empty() { format!("{name}: {text}") } else { format!("{name}: {who}: {text}") };
     let first = {
-        let mut said = SAID.lock();
-        said.len() < MOST && said.insert(format!("{name}: {text}"))
+        // In a forked child its holder may not exist.
+        let said = SAID.try_lock_for(LONG_ENOUGH);
+        said.is_none_or(|mut said| said.len() < MOST && said.insert(format!("{name}: {text}")))
     };
     match settings::config() {
         Ok(_) if first => tracing::error!("{line}"),
@@ -170,5 +179,34 @@ mod tests {
         // SAFETY: this thread's own text, read before its next failure.
         let text = unsafe { CStr::from_ptr(last_error()) }.to_str().unwrap();
         assert!(text.contains("a panic inside the library: lost 7"), "{text}");
+    }
+
+    /// A thread of the parent holds the lock that each call takes; in the child nobody lets go of it.
+    #[test]
+    fn a_forked_childs_call_is_refused_without_a_lock() {
+        use crate::{onecclAllReduce, onecclCommDestroy, onecclCommInitRank, onecclGetUniqueId};
+        use std::ptr::null_mut;
+        // SAFETY: places for results, live handles, and buffers of as many bytes; the child ends without destructors.
+        unsafe {
+            let (mut comm, mut id) = (null_mut(), std::mem::zeroed::<crate::OnecclUniqueId>());
+            assert_eq!(onecclGetUniqueId(&raw mut id), 0);
+            assert_eq!(onecclCommInitRank(&raw mut comm, 1, id, 0), 0);
+            let (input, mut output) = ([5i32, 7], [0i32; 2]);
+            let mut reduce =
+                || onecclAllReduce(input.as_ptr().cast(), output.as_mut_ptr().cast(), 2, 2, 0, comm, null_mut());
+            assert_eq!(reduce(), 0);
+            let held = handle(comm).unwrap().ledger.hold();
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                libc::alarm(20);
+                libc::_exit(reduce());
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            drop(held);
+            assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 5), "status {status:#x}");
+            assert_eq!((reduce(), onecclCommDestroy(comm)), (0, 0));
+        }
     }
 }

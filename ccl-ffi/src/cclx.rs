@@ -2,7 +2,7 @@
 
 use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::call::{Call, Reduction, What, datatype};
-use crate::group::issue;
+use crate::group::{issue_on, refuse_within};
 use crate::handle::{Live, OnecclComm};
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
@@ -105,22 +105,25 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
     let body = |handle: &'static OnecclComm| {
         // SAFETY: passed on to the caller.
         let (stream, after) = unsafe { (stream.as_ref(), events(n_wait, wait)?) };
-        let Some(stream) = stream else {
-            if n_wait > 0 || !signal.is_null() {
-                return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
-            }
-            let call = |live: &Live| {
-                let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
-                Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
-            };
-            // SAFETY: as above.
-            return unsafe { issue(handle, std::ptr::null(), call) };
+        let call = |live: &Live| {
+            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+            Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
         };
+        if n_wait == 0 && signal.is_null() {
+            // SAFETY: as above.
+            return unsafe { issue_on(handle, |_| Ok(stream.map(|stream| stream.0.clone())), call) };
+        }
+        let Some(stream) = stream else {
+            return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
+        };
+        refuse_within("an all-reduce with events")?;
         let live = handle.live()?;
-        let dtype = datatype(datatype_number)?;
-        let Reduction::Known(op) = live.operations.lock().get(op)? else {
+        let call = call(&live)?;
+        live.check(&call)?;
+        let Reduction::Known(op) = call.reduction else {
             return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
         };
+        let dtype = call.dtype;
         handle.ledger.on_streams.store(true, Ordering::Relaxed);
         let request = live.comm.request(count as u64, dtype, op);
         let signal = (!signal.is_null()).then_some(signal.cast());

@@ -52,16 +52,34 @@ pub(crate) unsafe fn issue(
     queue: *const c_void,
     call: impl FnOnce(&Live) -> Result<Call>,
 ) -> Result<Code> {
+    // SAFETY: passed on to the caller.
+    let stream = |live: &Live| if queue.is_null() { Ok(None) } else { unsafe { live.queue(queue) }.map(Some) };
+    // SAFETY: as above.
+    unsafe { issue_on(handle, stream, call) }
+}
+
+/// The same on whatever stream there is.
+///
+/// # Safety
+/// As for [`issue`].
+pub(crate) unsafe fn issue_on(
+    handle: &'static OnecclComm,
+    stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
+    call: impl FnOnce(&Live) -> Result<Call>,
+) -> Result<Code> {
     let queued = handle.live().and_then(|live| {
-        let call = call(&live)?;
+        let mut call = call(&live)?;
         live.check(&call)?;
-        // SAFETY: passed on to the caller.
-        let stream = if queue.is_null() { None } else { Some(unsafe { live.queue(queue)? }) };
+        let stream = stream(&live)?;
+        if stream.is_none() && is_open() {
+            // What it is destroyed for, or overwritten by, before the group's end must not be read then.
+            live.fix_scalar(&mut call)?;
+        }
         Ok(Queued { handle, live, call, stream })
     });
     if let Ok(Queued { live, call, stream: Some(stream), .. }) = &queued
         && live.stands_alone(call)
-        && GROUP.with_borrow(|group| group.depth == 0)
+        && !is_open()
     {
         handle.ledger.on_streams.store(true, Ordering::Relaxed);
         // SAFETY: passed on to the caller.
@@ -84,6 +102,23 @@ pub(crate) unsafe fn issue(
         // The group is not borrowed while a call runs.
         .and_then(|now| now.map_or(Ok(()), |queued| make(vec![queued]).map_err(|(_, error)| error)))
         .map(|()| SUCCESS)
+}
+
+/// Whether this thread has a group open.
+fn is_open() -> bool {
+    GROUP.with_borrow(|group| group.depth > 0)
+}
+
+/// Refuses what can't be part of a group, and with it the group that this thread has open.
+pub(crate) fn refuse_within(what: &str) -> Result<()> {
+    GROUP.with_borrow_mut(|group| {
+        if group.depth == 0 {
+            return Ok(());
+        }
+        let error = Error::NotImplemented(format!("{what} within a group"));
+        group.failed.get_or_insert(error.clone());
+        Err(error)
+    })
 }
 
 /// Leaves the making of a communicator to the end of this thread's group; gives it back where there is none.

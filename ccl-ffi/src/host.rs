@@ -77,16 +77,28 @@ impl HostPath {
             Reduction::Known(op) => return Ok(op),
             Reduction::OnDevice { at, dtype } => (at, dtype),
         };
-        let mut bits = 0u64;
-        let to: *mut c_void = (&raw mut bits).cast();
+        let mut bits = Box::new(0u64);
+        let to: *mut c_void = (&raw mut *bits).cast();
         // SAFETY: whoever made the reduction keeps its scalar until it is destroyed; `bits` lives until the stream is done.
-        unsafe { self.stream.copy(to, at as *const c_void, dtype.size(), &[])? };
-        self.stream.synchronize()?;
-        Ok(ReduceOp::PreMulSum(Factor::new(dtype, bits)))
+        let copied = unsafe { self.stream.copy(to, at as *const c_void, dtype.size(), &[]) };
+        if let Err(error) = copied.and_then(|()| self.stream.synchronize()) {
+            // The copy may still come.
+            Box::leak(bits);
+            return Err(error);
+        }
+        Ok(ReduceOp::PreMulSum(Factor::new(dtype, *bits)))
     }
 }
 
 impl Live {
+    /// Reads the scalar of a call that is made later.
+    pub(crate) fn fix_scalar(&self, call: &mut Call) -> Result<()> {
+        if let Reduction::OnDevice { .. } = call.reduction {
+            call.reduction = Reduction::Known(self.host.lock().reduction(call.reduction)?);
+        }
+        Ok(())
+    }
+
     /// Fails if a call can't be made, whatever the other ranks do.
     pub(crate) fn check(&self, call: &Call) -> Result<()> {
         let extent = call.check(self.comm.world_size(), self.comm.rank())?;
@@ -113,26 +125,26 @@ impl Live {
         // What can't be done is refused before anything is moved.
         let work = self.work(step, reduction, &place)?;
         let scratch = host.reserve(&self.comm, place.bytes)?;
-        for piece in &place.inputs {
+        let copied = place.inputs.iter().try_for_each(|piece| {
             let (to, from) = ((scratch + piece.offset) as *mut c_void, piece.host as *const c_void);
             // SAFETY: the caller's buffer and the scratch memory hold these bytes, until the stream is waited for.
-            unsafe { host.stream.copy(to, from, piece.bytes, &[])? };
-        }
+            unsafe { host.stream.copy(to, from, piece.bytes, &[]) }
+        });
         let (send, recv) = (scratch as *const c_void, (scratch + place.output) as *mut c_void);
         // SAFETY: the scratch memory holds the pieces and is locked until the call has finished.
-        let submitted = unsafe {
+        let submitted = copied.and_then(|()| unsafe {
             match &work {
                 Work::AllReduce(request) => self.comm.all_reduce_raw(request, send, recv, &host.stream, &[]),
                 Work::Other(call, table) => {
                     self.comm.collective_raw(call, table.as_deref(), send, recv, &host.stream, CallOptions::default())
                 }
             }
-        };
+        });
         match submitted {
             Ok(completion) => Ok(Begun { host, completion, outputs: place.outputs }),
             Err(error) => {
-                // The copies must not outlast the caller's buffers.
-                host.stream.synchronize()?;
+                // The copies must not outlast the caller's buffers. Why the call failed says more than why the wait did.
+                let _ = host.stream.synchronize();
                 Err(error)
             }
         }
@@ -156,8 +168,7 @@ impl Live {
             host.stream.copy(between, from, bytes, &[]).and_then(|()| host.stream.copy(to, between, bytes, &[]))
         };
         // Also after a failure: no copy is to outlast the caller's buffers.
-        host.stream.synchronize()?;
-        copied
+        copied.and(host.stream.synchronize())
     }
 
     /// Where the buffers of a step's calls lie in the scratch memory.
@@ -268,13 +279,13 @@ impl Begun<'_> {
             return outcome;
         }
         let scratch = self.host.scratch.as_ref().map_or(0, |scratch| scratch.as_ptr() as usize);
-        for piece in &self.outputs {
+        // Also after a failure: the output is then 0xFF bytes, which nobody takes for a result.
+        let copied = self.outputs.iter().try_for_each(|piece| {
             let (to, from) = (piece.host as *mut c_void, (scratch + piece.offset) as *const c_void);
-            // Also after a failure: the output is then 0xFF bytes, which nobody takes for a result.
             // SAFETY: the caller's buffer and the scratch memory hold these bytes, until the stream is waited for.
-            unsafe { self.host.stream.copy(to, from, piece.bytes, &[])? };
-        }
-        self.host.stream.synchronize()?;
-        outcome
+            unsafe { self.host.stream.copy(to, from, piece.bytes, &[]) }
+        });
+        let done = self.host.stream.synchronize();
+        outcome.and(copied).and(done)
     }
 }

@@ -61,6 +61,12 @@ impl Ledger {
         *self.latest.lock() = name;
     }
 
+    /// Holds what every call takes.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> parking_lot::MutexGuard<'_, &'static str> {
+        self.latest.lock()
+    }
+
     /// "communicator 0badcafe, rank 1 of 2".
     pub(crate) fn who(&self) -> String {
         match self.who.get() {
@@ -102,7 +108,9 @@ impl Ledger {
     /// The communicator is of no use any more: a call failed, or a rank is gone. While no call runs that is no reason to end
     /// the process: programs that are at their end leave one after the other, without a word to this library.
     pub(crate) fn failed(&self, error: &Error) {
-        let line = format!("{}: {}: {error}", *self.latest.lock(), self.who_and_where());
+        // Not held longer than for a look: every call takes it.
+        let latest = *self.latest.lock();
+        let line = format!("{latest}: {}: {error}", self.who_and_where());
         self.keep(error, &line);
         if self.aborting.load(Ordering::Relaxed) {
             tracing::info!("{line}");

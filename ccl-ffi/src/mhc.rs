@@ -3,7 +3,9 @@
 use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, null};
 use crate::call::datatype;
 use crate::cclx::{CclxStream, events};
+use crate::group::refuse_within;
 use crate::handle::OnecclComm;
+use crate::memory;
 use ccl_core::mhc::{Buffers, Design, Params, Variant};
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Communicator, Completion, Stream};
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn cclxMhc(
 ) -> Code {
     // SAFETY: passed on to the caller.
     let body = |handle: &'static OnecclComm| unsafe {
-        call(handle, params, stream, (n_wait, wait, signal), |comm, (params, buffers, _), stream, options| {
+        call(handle, false, params, stream, (n_wait, wait, signal), |comm, (params, buffers, _), stream, options| {
             comm.mhc(params, buffers, stream, options)
         })
     };
@@ -209,9 +211,16 @@ pub unsafe extern "C" fn cclxAllReduceMhc(
 ) -> Code {
     // SAFETY: passed on to the caller.
     let body = |handle: &'static OnecclComm| unsafe {
-        call(handle, params, stream, (n_wait, wait, signal), |comm, (params, buffers, design), stream, options| {
-            comm.all_reduce_mhc(params, buffers, *design, stream, options)
-        })
+        call(
+            handle,
+            true,
+            params,
+            stream,
+            (n_wait, wait, signal),
+            |comm, (params, buffers, design), stream, options| {
+                comm.all_reduce_mhc(params, buffers, *design, stream, options)
+            },
+        )
     };
     // SAFETY: as above.
     unsafe { call_entry("cclxAllReduceMhc", communicator, body) }
@@ -221,6 +230,7 @@ pub unsafe extern "C" fn cclxAllReduceMhc(
 /// As for [`cclxMhc`].
 unsafe fn call(
     handle: &'static OnecclComm,
+    reduces: bool,
     params: *const CclxMhcParams,
     stream: *mut CclxStream,
     (n_wait, wait, signal): (usize, *const *mut c_void, *mut c_void),
@@ -230,6 +240,13 @@ unsafe fn call(
     let (given, stream, after) = unsafe { (read(params)?, stream.as_ref(), events(n_wait, wait)?) };
     let stream = stream.ok_or_else(|| null("the stream"))?;
     let signal = (!signal.is_null()).then_some(signal.cast());
+    refuse_within("an mHC boundary")?;
+    let (live, (params, buffers, _)) = (handle.live()?, &given);
+    params.check()?;
+    buffers.check(params, reduces)?;
+    for (_, address, bytes) in buffers.used(params, reduces) {
+        memory::check(address as usize, bytes as usize, live.comm.device_index())?;
+    }
     handle.ledger.on_streams.store(true, Ordering::Relaxed);
-    submit(&handle.live()?.comm, &given, &stream.0, CallOptions { after, signal }).map(|_| SUCCESS)
+    submit(&live.comm, &given, &stream.0, CallOptions { after, signal }).map(|_| SUCCESS)
 }

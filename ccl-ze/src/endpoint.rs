@@ -28,7 +28,7 @@ use ccl_core::config::Config;
 use ccl_core::device::{Device, DeviceFacts, DeviceFamily, Edges, Endpoint, Io, Place};
 use ccl_core::plan::channel::{CHANNEL_ARGS, ChannelPlan};
 use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
-use ccl_core::plan::{Plan, Request};
+use ccl_core::plan::{Plan, Registered, Request};
 use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS, fingerprint_of};
 use ccl_core::watch::Alarm;
 use ccl_core::{Error, Kind as ReductionKind, Result};
@@ -229,7 +229,7 @@ impl ZeEndpoint {
             return Ok(());
         }
         let what = format!("a collective of another communicator on device {} does not end", self.gpu.index());
-        Err(Error::Timeout { after: self.gpu.patience, what })
+        Err(Error::Timeout { after: self.gpu.patience(), what })
     }
 
     /// Where the staging memory of `rank` is mapped.
@@ -491,9 +491,14 @@ impl Endpoint for ZeEndpoint {
         number: u32,
         rank: usize,
         memory: &Arc<Allocation>,
+        bytes: u64,
         others: Vec<Option<(Vec<u8>, OwnedFd)>>,
     ) -> Result<()> {
-        self.registry.add(number, rank, memory, others)
+        self.registry.add(number, rank, (memory, bytes), others)
+    }
+
+    fn check_registered(&self, registered: &Registered, bytes: u64, io: Io) -> Result<()> {
+        self.registry.check(registered, bytes, io)
     }
 
     fn deregister(&self, number: u32) {

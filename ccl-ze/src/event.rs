@@ -88,7 +88,7 @@ impl EventSlot {
     /// then. A failing driver has finished for good.
     pub(crate) fn wait_at_end(&self) -> bool {
         let since = Instant::now();
-        self.wait_unless(&mut || since.elapsed() > self.gpu.patience).unwrap_or(true)
+        self.wait_unless(&mut || since.elapsed() > self.gpu.patience()).unwrap_or(true)
     }
 
     /// Waits for its call, whose kernel gives up in time if the other ranks don't come.
@@ -97,7 +97,7 @@ impl EventSlot {
             return Ok(());
         }
         let what = format!("a collective before this one on device {} does not end", self.gpu.index());
-        Err(Error::Timeout { after: self.gpu.patience, what })
+        Err(Error::Timeout { after: self.gpu.patience(), what })
     }
 
     /// Waits at most `limit`; false if the event isn't signalled by then.

@@ -15,6 +15,7 @@ use level_zero_sys::*;
 use parking_lot::Mutex;
 use qcell::QCellOwnerID;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ pub(crate) struct Gpu {
     pub(crate) sycl_graphs: Recordings,
     /// The bridge to the runtime whose context this is, or why there is none.
     bridge: Result<&'static Bridge>,
-    /// How long unfinished collectives are waited for when their memory is to go; their kernels give up before.
-    pub(crate) patience: Duration,
+    /// See [`Gpu::patience`].
+    patience_ms: AtomicU64,
     pub(crate) api: Arc<Api>,
     index: usize,
 }
@@ -80,11 +81,25 @@ impl Gpu {
         // However it was asked for: two of one device would not know each other's collectives.
         let same = |gpu: &Arc<Gpu>| gpu.facts.uuid == properties.uuid.id && gpu.api.route() == api.route();
         if let Some(gpu) = in_use.iter().filter_map(Weak::upgrade).find(same) {
+            gpu.expect_calls_of(config.timeout);
             return Ok(gpu);
         }
         let gpu = Arc::new(Self::create(api, devices[index], shared.get(index), bridge, &properties, index, config)?);
+        gpu.expect_calls_of(config.timeout);
         in_use.push(Arc::downgrade(&gpu));
         Ok(gpu)
+    }
+
+    /// How long unfinished collectives are waited for when their memory is to go: their kernels give up before, whichever of
+    /// the device's communicators they are of.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
+    }
+
+    /// A communicator whose calls may take so long uses the device.
+    fn expect_calls_of(&self, timeout: Duration) {
+        let patience = timeout.saturating_mul(3).saturating_add(Duration::from_secs(10));
+        self.patience_ms.fetch_max(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn create(
@@ -141,7 +156,7 @@ impl Gpu {
             graphs: Graphs::default(),
             sycl_graphs: Recordings::default(),
             bridge,
-            patience: config.timeout.saturating_mul(3).saturating_add(Duration::from_secs(10)),
+            patience_ms: AtomicU64::new(0),
             api,
             index,
         };
@@ -302,5 +317,23 @@ fn compute_ordinals(api: &Api, device: ze_device_handle_t) -> Result<Vec<u32>> {
         Err(Error::NotImplemented("a device without a compute queue".into()))
     } else {
         Ok(ordinals)
+    }
+}
+
+#[cfg(all(test, feature = "soft"))]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use ccl_core::config::DeviceChoice;
+
+    #[test]
+    fn the_most_patient_communicator_decides() {
+        let open = |seconds| {
+            let timeout = Duration::from_secs(seconds);
+            Gpu::open(&Config { device: DeviceChoice::Soft, timeout, ..Config::default() }, 3).unwrap()
+        };
+        let gpus = [2, 100, 1].map(open);
+        assert!(Arc::ptr_eq(&gpus[0], &gpus[1]), "a device is opened once");
+        assert_eq!(gpus[0].patience(), Duration::from_secs(310));
     }
 }

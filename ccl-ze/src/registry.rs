@@ -3,7 +3,8 @@
 use crate::gpu::Gpu;
 use crate::memory::{Allocation, Details, Exported, Imported};
 use crate::stream::Stream;
-use ccl_core::plan::Request;
+use ccl_core::device::Io;
+use ccl_core::plan::{Registered, Request};
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ struct Inner {
 struct Shared {
     /// Where each rank's memory is mapped here.
     addresses: Vec<u64>,
+    /// The own part of it.
+    begin: u64,
+    bytes: u64,
     _imports: Vec<Imported>,
     _own: Exported,
 }
@@ -51,7 +55,7 @@ impl Registry {
         &self,
         number: u32,
         rank: usize,
-        memory: &Arc<Allocation>,
+        (memory, bytes): (&Arc<Allocation>, u64),
         others: Vec<Option<(Vec<u8>, OwnedFd)>>,
     ) -> Result<()> {
         let mut imports = Vec::new();
@@ -67,8 +71,27 @@ impl Registry {
             addresses.push(import.address as u64);
             imports.push(import);
         }
-        let own = Exported::new(memory.clone())?;
-        self.inner.lock().buffers.insert(number, Shared { addresses, _imports: imports, _own: own });
+        let (begin, own) = (memory.address as u64, Exported::new(memory.clone())?);
+        self.inner.lock().buffers.insert(number, Shared { addresses, begin, bytes, _imports: imports, _own: own });
+        Ok(())
+    }
+
+    /// Fails unless both buffers of `bytes` bytes lie where `registered` says: kernels trust in it.
+    pub(crate) fn check(&self, registered: &Registered, bytes: u64, io: Io) -> Result<()> {
+        let inner = self.inner.lock();
+        let ranges = [("send", registered.send, io.send as u64), ("receive", registered.recv, io.recv as u64)];
+        for (what, range, address) in ranges {
+            let buffer = inner.buffers.get(&range.registration).ok_or_else(|| unknown(what))?;
+            let end = range.offset.checked_add(bytes);
+            let inside = end.is_some_and(|end| end <= buffer.bytes);
+            if bytes > 0 && !(inside && address == buffer.begin + range.offset) {
+                return Err(Error::InvalidUsage(format!(
+                    "the {what} buffer of {bytes} bytes at {address:#x} is not what lies {} bytes behind the beginning of a \
+                     registered buffer of {} bytes at {:#x}",
+                    range.offset, buffer.bytes, buffer.begin
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -86,7 +109,6 @@ impl Registry {
 
     /// The table of the buffers that a request lies in.
     pub(crate) fn table(&self, request: &Request, stream: &Stream) -> Result<*mut c_void> {
-        let unknown = |what: &str| Error::InvalidUsage(format!("the {what} buffer is not registered (any more)"));
         let registered = request.registered.ok_or_else(|| unknown("send"))?;
         let pair = (registered.send.registration, registered.recv.registration);
         let mut inner = self.inner.lock();
@@ -102,4 +124,8 @@ impl Registry {
         stream.settle()?;
         Ok(inner.tables.entry(pair).or_insert(table).address)
     }
+}
+
+fn unknown(what: &str) -> Error {
+    Error::InvalidUsage(format!("the {what} buffer is not registered (any more)"))
 }

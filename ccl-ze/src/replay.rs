@@ -86,7 +86,7 @@ impl Replays {
         match chained {
             true => {
                 self.recording.begun(&event);
-                chain.push(stream.id, &event, false, predecessor, finished)?;
+                chain.push(stream.id, &event, false, predecessor, finished);
             }
             false => event.issued(UNCHAINED, false),
         }

@@ -113,7 +113,7 @@ impl Saving {
             Some(Vec::new())
         } else {
             // SAFETY: passed on to the caller.
-            unsafe { self.read(&mut state, stream, io.send, bytes, after)? }
+            unsafe { self.read(&mut state, stream, io.send, bytes, after) }
         };
         let completion = submit(after)?;
         if input.is_none() {
@@ -124,10 +124,10 @@ impl Saving {
         }
         if late {
             // SAFETY: as above.
-            input = unsafe { self.read(&mut state, stream, io.send, bytes, &[])? };
+            input = unsafe { self.read(&mut state, stream, io.send, bytes, &[]) };
         }
         // SAFETY: as above; the call has finished.
-        let output = unsafe { self.read(&mut state, stream, io.recv, bytes, &[])? };
+        let output = unsafe { self.read(&mut state, stream, io.recv, bytes, &[]) };
         if let (Some(input), Some(output)) = (input, output) {
             state.save(call, io, &input, &output);
         }
@@ -151,7 +151,8 @@ impl Saving {
         false
     }
 
-    /// The bytes of a buffer, as they are once the stream has come here; `None` if it does not come here in time.
+    /// The bytes of a buffer, as they are once the stream has come here; `None` if it does not come here in time or can't be
+    /// read, which ends the capture and is no reason for the call to fail.
     ///
     /// # Safety
     /// The buffer holds so many bytes and the events are live.
@@ -162,20 +163,21 @@ impl Saving {
         from: *const c_void,
         bytes: usize,
         after: &[ze_event_handle_t],
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Option<Vec<u8>> {
         let mut copy = vec![0u8; bytes];
         if bytes == 0 {
-            return Ok(Some(copy));
+            return Some(copy);
         }
         // SAFETY: by the contract; the copy lives until the stream has done this.
-        unsafe { stream.copy(copy.as_mut_ptr().cast(), from, bytes, after)? };
-        if stream.synchronize_for(self.limit)? {
-            return Ok(Some(copy));
+        let copied = unsafe { stream.copy(copy.as_mut_ptr().cast(), from, bytes, after) };
+        match copied.and_then(|()| stream.synchronize_for(self.limit)) {
+            Ok(true) => return Some(copy),
+            Ok(false) => state.stop(&format!("work before a call did not end within {:?}", self.limit)),
+            Err(error) => state.stop(&format!("a buffer could not be read: {error}")),
         }
         // The stream may still write to it.
         std::mem::forget(copy);
-        state.stop(&format!("work before a call did not end within {:?}", self.limit));
-        Ok(None)
+        None
     }
 }
 

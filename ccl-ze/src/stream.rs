@@ -171,12 +171,14 @@ impl Stream {
                 unsafe { ze!(self.gpu.api, zeCommandListAppendBarrier(self.list, none, 0, std::ptr::null_mut()))? };
             }
         }
-        match capture::of(self)? {
-            Some(recording) => recording.keep(event.clone()),
-            None if event.is_regular() => self.awaited.lock().push(event.clone()),
-            None => {}
+        // The wait is on the list, whatever the driver answers.
+        let recording = capture::of(self);
+        match &recording {
+            Ok(Some(recording)) => recording.keep(event.clone()),
+            _ if event.is_regular() => self.awaited.lock().push(event.clone()),
+            _ => {}
         }
-        Ok(())
+        recording.map(drop)
     }
 
     /// The command list, for work of the caller's own. Level Zero wants appends to it serialised. Null if the stream is a
@@ -256,7 +258,7 @@ impl Stream {
         if self.gpu.api.software && !self.is_foreign() {
             return self.synchronize();
         }
-        let after = self.gpu.patience;
+        let after = self.gpu.patience();
         if self.synchronize_for(after)? {
             return Ok(());
         }
@@ -325,6 +327,11 @@ impl Stream {
         }
     }
 
+    /// Events that are still looked at may neither be used again nor go.
+    fn lose_awaited(&mut self) {
+        std::mem::forget(std::mem::take(self.awaited.get_mut()));
+    }
+
     /// Fails if the stream is on another device.
     pub(crate) fn check_device(&self, gpu: &Arc<Gpu>) -> Result<()> {
         if Arc::ptr_eq(&self.gpu, gpu) {
@@ -341,12 +348,20 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if !self.owned {
+            // The caller's list lives on, and with it what it still has to look at.
+            if !self.awaited.get_mut().is_empty()
+                && let Err(error) = self.settle()
+            {
+                tracing::error!("events that a list of the caller's waits for are not freed: {error}");
+                self.lose_awaited();
+            }
             return;
         }
         crate::graph::abandon(self);
         if let Err(error) = self.settle() {
             // A list may not be destroyed under its work.
             tracing::error!("a stream is not freed: {error}");
+            self.lose_awaited();
             return;
         }
         // SAFETY: made in `new`, and its work has finished. A failure can't be helped here.

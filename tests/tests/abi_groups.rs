@@ -510,3 +510,31 @@ fn a_group_makes_communicators_of_one_device_in_order() {
     }
     assert!(ended.iter().any(|ended| ended.output.contains("litmus test waited")), "{ended:?}");
 }
+
+/// A scalar in device memory is the call's when it is made: within a group too it may be destroyed and overwritten before
+/// the end.
+#[test]
+fn a_scalar_is_read_before_the_groups_end() {
+    Group::new("a_scalar_is_read_before_the_groups_end", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let comm = me.joined();
+        let input: Vec<i32> = (0..90).map(|i| element(4, me.rank, i)).collect();
+        let mut output = vec![0i32; 90];
+        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let (mut memory, mut op) = (null_mut(), -1);
+        // SAFETY: places for results; the scalar is in memory that the processor reaches on this driver; the buffers live
+        // until the group's end.
+        unsafe {
+            assert_eq!(onecclMemAlloc(&raw mut memory, 4), 0);
+            let scalar = memory.cast::<i32>();
+            scalar.write(3 + me.rank as i32);
+            assert_eq!(onecclRedOpCreatePreMulSum(&raw mut op, memory, INT32, 0, comm), 0);
+            assert_eq!(onecclGroupStart(), 0);
+            assert_eq!(onecclAllReduce(from, to, 90, INT32, op, comm, null_mut()), 0);
+            assert_eq!(onecclRedOpDestroy(op, comm), 0);
+            scalar.write(1000);
+            assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+            assert!((0..90).all(|i| output[i] == 3 * element(4, 0, i) + 4 * element(4, 1, i)), "{output:?}");
+            assert_eq!((onecclMemFree(memory), onecclCommDestroy(comm)), (0, 0));
+        }
+    });
+}

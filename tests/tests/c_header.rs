@@ -142,6 +142,29 @@ fn calls_with_events_on_a_list() {
             let code = cclxAllReduceAfter(from, to, 10, f32s, sum, comm, null_mut(), 1, wait.as_ptr(), null_mut());
             assert_eq!(code, 12, "host buffers have no events");
             assert_eq!(cclxAllReduceAfter(at, at, 700, f32s, sum, comm, stream, 1, null(), null_mut()), 4);
+            // Within a group, at its end; but not with events.
+            let input: Vec<f32> = (0..700).map(|i| (i % 7 + rank.rank) as f32).collect();
+            lab.copy(&other, at, input.as_ptr().cast(), 2800, null_mut(), &mut []);
+            other.synchronize().unwrap();
+            let plain = || cclxAllReduceAfter(at, at, 700, f32s, sum, comm, stream, 0, null(), null_mut());
+            assert_eq!((onecclGroupStart(), plain(), cclxStreamSynchronize(stream, 0)), (0, 0, 0));
+            assert_eq!(*memory.as_ptr().cast::<f32>().add(6), input[6], "nothing happens before the group's end");
+            assert_eq!((onecclGroupEnd(), cclxStreamSynchronize(stream, 20_000)), (0, 0));
+            assert!((0..700).all(|i| *memory.as_ptr().cast::<f32>().add(i) == (2 * (i % 7) + 1) as f32));
+            assert_eq!(onecclGroupStart(), 0);
+            assert_eq!(cclxAllReduceAfter(at, at, 700, f32s, sum, comm, stream, 1, wait.as_ptr(), null_mut()), 12);
+            assert_eq!(onecclGroupEnd(), 12);
+            // Memory of another device, and such that ends too early, is refused whether there are events or not.
+            let mut given = null_mut();
+            for (device, count, code) in [(1 - rank.rank, 700, 12), (rank.rank, 701, 4)] {
+                onecclSetDevice(device as u32);
+                assert_eq!(onecclMemAlloc(&raw mut given, 2800), 0);
+                let call = |events: usize| {
+                    cclxAllReduceAfter(given, given, count, f32s, sum, comm, stream, events, wait.as_ptr(), null_mut())
+                };
+                assert_eq!((call(0), call(1)), (code, code), "device {device}, {count}");
+                assert_eq!(onecclMemFree(given), 0);
+            }
             assert_eq!(cclxStreamDestroy(stream), 0);
             lab.destroy(list);
             assert_eq!(onecclCommDestroy(comm), 0);
@@ -204,6 +227,17 @@ fn boundaries_of_c_callers() {
             ] {
                 assert_eq!(call(&bad, null_mut()), code, "{bad:?}");
             }
+            // Memory of another device, and such that ends too early.
+            let mut given = null_mut();
+            for (device, bytes, code) in [(1 - rank.rank, 4 * rows * hidden, 12), (rank.rank, 4 * rows * hidden - 4, 4)]
+            {
+                onecclSetDevice(device as u32);
+                assert_eq!(onecclMemAlloc(&raw mut given, bytes), 0);
+                let bad = CclxMhcParams { x: given, x_out: given, ..params };
+                assert_eq!(call(&bad, null_mut()), code, "device {device}, {bytes} bytes");
+                assert_eq!(onecclMemFree(given), 0);
+            }
+            assert_eq!((onecclGroupStart(), call(&params, null_mut()), onecclGroupEnd()), (0, 12, 12));
             assert_eq!(call(&params, done.cast()), 0);
             let mut output = vec![0f32; 4096];
             lab.copy(&other, output.as_mut_ptr().cast(), at(0).cast(), 16384, null_mut(), &mut [done]);

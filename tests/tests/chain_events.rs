@@ -163,6 +163,36 @@ fn what_a_call_waits_on_outlives_its_communicator() {
     });
 }
 
+/// A stream over a list of the caller's that goes while the list waits for a call's event keeps that until the list has
+/// looked at it: its next use would make the list wait for another call.
+#[test]
+fn what_a_callers_list_waits_on_is_not_used_again() {
+    process("what_a_callers_list_waits_on_is_not_used_again").run(|_| {
+        let [config, _] = configs();
+        local::ranks(1, &config, &StartState::default(), |comm| {
+            let [copies, free, list] = [0, 0, 1].map(|queue| comm.stream(queue).unwrap());
+            let message = Message::new(&comm, &copies, 1);
+            let gate = Gate::new(&list);
+            gate.hold(&list);
+            // SAFETY: the list outlives the stream over it.
+            let over = unsafe { comm.stream_from_raw(list.raw()).unwrap() };
+            let done = message.reduce(&comm, &free);
+            done.wait().unwrap();
+            done.order(&over).unwrap();
+            drop(done);
+            assert_eq!(list.synchronize_for(Duration::ZERO), Ok(false), "it is held back");
+            let opener = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(200));
+                gate.open();
+            });
+            drop(over);
+            assert_eq!(list.synchronize_for(Duration::ZERO), Ok(true), "the stream went before its list had looked");
+            opener.join().unwrap();
+            message.check(0, 1, &copies);
+        });
+    });
+}
+
 /// A stream of the one is good for the other only if both know the device's collectives as one chain.
 fn share_a_device(choices: [DeviceChoice; 2]) {
     let n = 2;

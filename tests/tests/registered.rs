@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::plan::push::{Mode, PushPlan};
-use ccl_core::plan::{Plan, Registered};
+use ccl_core::plan::{Plan, Registered, RegisteredRange};
 use ccl_core::{DataType, Error, ReduceOp};
 use ccl_tests::{Group, data};
-use ccl_ze::{Communicator, RegisteredBuffer, Stream};
+use ccl_ze::{CallOptions, Communicator, Completion, RegisteredBuffer, Stream};
 use std::time::Duration;
 
 const COUNT: usize = 50_000;
@@ -83,6 +83,44 @@ fn unequal_lengths_are_refused_everywhere() {
         // And nothing is left of it: the next one goes well.
         let buffer = comm.alloc::<f32>(COUNT).unwrap();
         assert!(is_direct(&comm, &comm.register(&buffer).unwrap()));
+    });
+}
+
+/// What has been dropped is not used again, though a call of it was made ready before; nor memory beside the registration.
+#[test]
+fn what_is_not_registered_is_refused() {
+    group("what_is_not_registered_is_refused", 2).run(|rank| {
+        let comm = rank.communicator();
+        let stream = comm.stream(0).unwrap();
+        let mut buffer = comm.alloc::<f32>(COUNT).unwrap();
+        let all = inputs(2, 7, COUNT);
+        buffer.write(&stream, floats(&all[rank.rank])).unwrap();
+        let handle = comm.register(&buffer).unwrap();
+        assert!(is_direct(&comm, &handle));
+        let call = |first: usize, count: usize, shift: isize, range: RegisteredRange| {
+            let registered = Some(Registered { send: range, recv: range });
+            let request = comm.request(count as u64, DataType::Float32, ReduceOp::Sum);
+            let request = ccl_core::plan::Request { registered, ..request };
+            let at = buffer.as_ptr().cast::<f32>().wrapping_add(first).wrapping_offset(shift);
+            let options = CallOptions::default();
+            // SAFETY: the buffer holds the range, or the call is refused.
+            unsafe { comm.all_reduce_with(&request, at.cast_const().cast(), at.cast(), &stream, options) }
+        };
+        let (whole, part) = (handle.range(0).unwrap(), handle.range(100).unwrap());
+        let refused = |outcome: Result<Completion, Error>| match outcome {
+            Err(Error::InvalidUsage(text)) => text,
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("not refused"),
+        };
+        assert!(refused(call(0, COUNT, 4, whole)).contains("is not what lies 0 bytes behind"));
+        assert!(refused(call(100, COUNT - 99, 0, part)).contains("is not what lies 400 bytes behind"));
+        call(0, COUNT, 0, whole).unwrap().wait().unwrap();
+        call(100, COUNT - 100, 0, part).unwrap().wait().unwrap();
+        drop(handle);
+        assert!(refused(call(0, COUNT, 0, whole)).contains("is not registered (any more)"));
+        // And the others go on.
+        let again = comm.register(&buffer).unwrap();
+        call(0, COUNT, 0, again.range(0).unwrap()).unwrap().wait().unwrap();
     });
 }
 

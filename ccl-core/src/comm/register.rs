@@ -4,6 +4,7 @@ use super::{Communicator, gather_flags};
 use crate::device::{Device, Endpoint, Place};
 use crate::error::{Error, Result};
 use crate::mesh::{Mesh, Parcel};
+use crate::plan::Registered;
 use std::os::fd::AsFd;
 
 /// The ranks' way to exchange descriptors while the watch has their first mesh.
@@ -52,7 +53,7 @@ impl<D: Device> Communicator<D> {
             let descriptor = delivery.fds.into_iter().next()?;
             Some((delivery.bytes, descriptor))
         });
-        let mapped = endpoint.register(number, shared.rank, memory, others.collect());
+        let mapped = endpoint.register(number, shared.rank, memory, bytes, others.collect());
         let able = gather_flags(mesh, mapped.is_ok(), "registration");
         let everywhere = able.and_then(|able| {
             mapped?;
@@ -66,6 +67,11 @@ impl<D: Device> Communicator<D> {
 
     /// Lets go of a registration, on this rank alone. Its calls have finished here.
     pub fn deregister(&self, number: u32) {
+        let of_it =
+            |registered: &Registered| [registered.send, registered.recv].map(|r| r.registration).contains(&number);
+        // What was made ready for its calls names memory that goes with it; nor may a call be made meanwhile.
+        let mut issue = self.shared.issue.lock();
+        issue.plans.retain(|request| !request.registered.as_ref().is_some_and(of_it));
         self.shared.endpoint.deregister(number);
     }
 }

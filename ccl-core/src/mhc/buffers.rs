@@ -140,6 +140,13 @@ impl Buffers {
         Ok(())
     }
 
+    /// Name, address and bytes of what a call uses, whose buffers have been checked.
+    pub fn used(&self, params: &Params, reduces: bool) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let tensors = if params.rows == 0 { None } else { Some(self.tensors(params, reduces)) };
+        let used = tensors.into_iter().flatten().filter(|tensor| tensor.used != Use::Ignored);
+        used.map(|tensor| (tensor.name, tensor.address, tensor.bytes))
+    }
+
     /// What the launch of a boundary is given: null where the variant uses nothing.
     pub fn of_launch(&self, params: &Params) -> Buffers {
         let (post, pre) = (params.variant.has_post(), params.variant.has_pre());

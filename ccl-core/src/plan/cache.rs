@@ -121,6 +121,15 @@ impl<K: Key, T> PlanCache<K, T> {
         old.map(|entry| (entry.request, entry.value))
     }
 
+    /// Gives up what is cached for requests of which `keep` does not hold.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        for entry in &mut self.entries {
+            if entry.as_ref().is_some_and(|entry| !keep(&entry.request)) {
+                *entry = None;
+            }
+        }
+    }
+
     /// Everything that is cached.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().flatten().map(|e| &e.value)
@@ -174,7 +183,9 @@ mod tests {
         assert_eq!(cache.get_or_make(&unseen, || Err("made anew")), Ok(&8));
         assert_eq!(cache.insert(variants[2], 9), Some((variants[2], 2)));
         assert_eq!(cache.get(&variants[2]), Some(&9));
-        assert_eq!(cache.drain().count(), variants.len() + 1);
+        cache.retain(|request| *request != unseen);
+        assert_eq!((cache.get(&unseen), cache.get(&variants[2])), (None, Some(&9)));
+        assert_eq!(cache.drain().count(), variants.len());
         assert_eq!(cache.values().count(), 0);
     }
 

@@ -62,7 +62,7 @@ impl ZeEndpoint {
         // SAFETY: passed on to the caller.
         unsafe { self.submit_to(queue, executable, io, after, event)? };
         self.keep_table(executable, &slot);
-        chain.push(stream.id, &slot, false, predecessor, finished)?;
+        chain.push(stream.id, &slot, false, predecessor, finished);
         Ok(Completed::Issued(slot))
     }
 

@@ -77,7 +77,7 @@ impl ZeEndpoint {
             return Err(error);
         }
         self.keep_table(executable, &event);
-        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished)?;
+        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished);
         Ok(Completed::Issued(event))
     }
 

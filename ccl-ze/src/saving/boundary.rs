@@ -126,29 +126,34 @@ impl Saving {
         // The sum is an event's output, wanted by the caller or not.
         let mut own = None;
         if sum.is_some() && buffers.x_out.is_null() {
-            let memory = Arc::new(Allocation::device(gpu, x_bytes)?);
-            buffers.x_out = memory.address;
-            own = Some(memory);
+            match Allocation::device(gpu, x_bytes) {
+                Ok(memory) => {
+                    let memory = Arc::new(memory);
+                    buffers.x_out = memory.address;
+                    own = Some(memory);
+                }
+                Err(error) => {
+                    state.stop(&format!("no memory for the sum of a boundary: {error}"));
+                    return submit(&buffers, after);
+                }
+            }
         }
         let x = if sum.is_some() { buffers.x_out.cast_const() } else { buffers.x };
         let all = tensors(params, &buffers, x);
         let late = hooks::on(self.hooks, hooks::SAVE_INPUT_LATE);
         // What of the call is there before it: all inputs, of which x is its part of the sum.
-        let read = |state: &mut State, role, after: &[ze_event_handle_t]| -> Result<Option<Vec<Vec<u8>>>> {
+        let read = |state: &mut State, role, after: &[ze_event_handle_t]| -> Option<Vec<Vec<u8>>> {
             let mut copies = Vec::new();
             for (number, tensor) in all.iter().filter(|tensor| tensor.role == role).enumerate() {
                 let first = number == 0 && role == Role::Input;
                 let from = if first { buffers.x } else { tensor.address };
                 let after = if number == 0 { after } else { &[] };
                 // SAFETY: passed on to the caller.
-                match unsafe { self.read(state, stream, from, tensor.bytes(), after)? } {
-                    Some(copy) => copies.push(copy),
-                    None => return Ok(None),
-                }
+                copies.push(unsafe { self.read(state, stream, from, tensor.bytes(), after)? });
             }
-            Ok(Some(copies))
+            Some(copies)
         };
-        let mut inputs = if late { Some(Vec::new()) } else { read(&mut state, Role::Input, after)? };
+        let mut inputs = if late { Some(Vec::new()) } else { read(&mut state, Role::Input, after) };
         let completion = submit(&buffers, after)?;
         if inputs.is_none() || !self.is_finished(&mut state, &completion) {
             // The call may still write to it.
@@ -156,13 +161,13 @@ impl Saving {
             return Ok(completion);
         }
         if late {
-            inputs = read(&mut state, Role::Input, &[])?;
+            inputs = read(&mut state, Role::Input, &[]);
         }
-        let outputs = read(&mut state, Role::Output, &[])?;
+        let outputs = read(&mut state, Role::Output, &[]);
         let (Some(mut inputs), Some(outputs)) = (inputs, outputs) else { return Ok(completion) };
         if let Some(sum) = sum {
             // SAFETY: as above; the call has finished.
-            let Some(whole) = (unsafe { self.read(&mut state, stream, x, x_bytes, &[])? }) else {
+            let Some(whole) = (unsafe { self.read(&mut state, stream, x, x_bytes, &[]) }) else {
                 return Ok(completion);
             };
             let io = Io { send: buffers.x, recv: x.cast_mut() };
