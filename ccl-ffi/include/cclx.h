@@ -58,7 +58,9 @@ int cclxStreamDestroy(cclxStream_t stream);
  * counter-based. A regular event that is to be signalled must be reset before each call, and before each replay of what
  * records the call, by its owner.
  *
- * With a NULL stream the buffers are host memory, there can be no events, and the call returns with the result. */
+ * With a NULL stream the buffers are host memory, there can be no events, and the call returns with the result.
+ *
+ * Within a group it is made at the group's end; with events it is refused there. */
 int cclxAllReduceAfter(const void *send, void *recv, size_t count, int datatype, int op, void *comm, cclxStream_t stream,
                        size_t n_wait, struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
 
@@ -127,7 +129,7 @@ typedef struct cclxMhcParams {
  * called before the first boundary; again it does nothing. */
 int cclxMhcPrepare(void *comm);
 
-/* Appends a boundary to stream, without a reduction, with events as of cclxAllReduceAfter. */
+/* Appends a boundary to stream, without a reduction, with events as of cclxAllReduceAfter. Not within a group. */
 int cclxMhc(const cclxMhcParams *params, void *comm, cclxStream_t stream, size_t n_wait,
             struct _ze_event_handle_t *const *wait, struct _ze_event_handle_t *signal);
 

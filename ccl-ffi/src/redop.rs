@@ -53,7 +53,7 @@ pub(crate) const fn scalar_type(dtype: DataType) -> DataType {
 }
 
 /// Makes the reduction that multiplies by `*scalar` and adds. A scalar of residence host is read now, one of residence
-/// device by each call. Each rank may have a scalar of its own.
+/// device by each call, before that returns, within a group too. Each rank may have a scalar of its own.
 ///
 /// # Safety
 /// `op` is null or valid for a write; `scalar` is null or points to a `datatype` (a `float` for bfloat16), which in device
