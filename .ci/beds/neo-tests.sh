@@ -24,6 +24,9 @@ on_neo() {
     "$here/run-on-neo.sh" "$@"
 }
 
+# Each kind's kernels are compiled once.
+scratch_folder
+export BED_CACHE=$SCRATCH/cache
 # These provoke an error on purpose, which the layer would call a finding.
 refused=a_module_without_our_kernels_is_refused
 harness=(--ignored --test-threads=1)

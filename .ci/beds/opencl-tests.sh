@@ -86,7 +86,7 @@ fill_cache() {
 timed 'compiling modules' fill_cache
 [[ ${1:-} != --modules ]] || exit 0
 
-build_shipped
+build_driver
 kernels=$(program ze-soft opencl_kernels)
 resident=$(program ze-soft opencl_resident)
 ring=$(program ccl-tests spirv_ring)

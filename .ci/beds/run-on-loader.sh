@@ -17,6 +17,8 @@ repo=$(cd "$here/../.." && pwd)
 source "$here/../lib.sh"
 # shellcheck source=../steps.sh
 source "$here/../steps.sh"
+# shellcheck source=layer.sh
+source "$here/layer.sh"
 
 mode=full
 if [[ ${1:-} == --mode ]]; then
@@ -32,38 +34,13 @@ shift
 # shellcheck disable=SC1091
 source "$repo/.beds/loader/env"
 
-driver=${BED_DRIVER:-}
-if [[ -z $driver ]]; then
-    (cd "$repo" && build_shipped)
-    driver=${CARGO_TARGET_DIR:-$repo/target}/release/libze_soft.so
-fi
-driver=$(realpath -e "$driver") || die "no driver: $driver"
-
+[[ $mode != bare ]] || die "unknown mode $mode"
 scratch_folder
-findings=${BED_KEEP:-$SCRATCH/findings}
-mkdir -p "$findings"
-rm -f "$findings"/*.{log,stderr}
-
+find_driver
+validate "$mode"
 program=$(bed_copy "$binary" "$LOADER_LD_SO" "$LOADER_LIBDIR")
-cc -shared -fPIC -O1 -Wall -Werror -o "$SCRATCH/capture.so" "$here/capture.c"
-
-layer=(ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1)
-case $mode in
-params) ;;
-full) layer+=(ZEL_ENABLE_EVENTS_CHECKER=1 ZEL_ENABLE_BASIC_LEAK_CHECKER=1) ;;
-*) die "unknown mode $mode" ;;
-esac
 
 status=0
-env "${layer[@]}" \
-    ZEL_ENABLE_LOADER_LOGGING=1 ZEL_LOADER_LOGGING_LEVEL=trace \
-    ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE=loader \
-    BED_FINDINGS="$findings" LD_PRELOAD="$SCRATCH/capture.so${BED_PRELOAD:+:$BED_PRELOAD}" \
+env "${layer[@]}" ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE=loader LD_PRELOAD="$preload" \
     timeout -k 10 "${BED_TIMEOUT:-300}" "$program" "$@" </dev/null || status=$?
-
-"$here/findings.sh" "$mode" "$findings" || {
-    say "run-on-loader: the validation layer ($mode) complains about $(basename "$binary") $*"
-    exit 1
-}
-((status == 0)) || say "run-on-loader: $(basename "$binary") $* ended with status $status"
-exit "$status"
+judge "$mode" "$status" "$(basename "$binary") $*"

@@ -9,13 +9,16 @@
 #           the events checker of loader 1.32 knows nothing
 # Fails if the program fails, if the layer found anything in any of its processes, or if it can't be shown that the
 # layer was on in at least one. Environment: BED_TIMEOUT (seconds, default 300), BED_KEEP (a folder that receives the
-# layer's output), BED_EXPECTED (see findings.sh).
+# layer's output), BED_PRELOAD (a library that the program needs preloaded), BED_CACHE (a folder for compiled kernels, of one run
+# otherwise), BED_EXPECTED (see findings.sh).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../lib.sh
 source "$here/../lib.sh"
+# shellcheck source=layer.sh
+source "$here/layer.sh"
 
 device=bmg
 mode=params
@@ -46,37 +49,15 @@ esac
 source "$repo/.beds/neo/env"
 
 scratch_folder
-findings=${BED_KEEP:-$SCRATCH/findings}
-mkdir -p "$findings"
-rm -f "$findings"/*.{log,stderr}
-
+validate "$mode"
 program=$(bed_copy "$binary" "$NEO_LD_SO" "$NEO_LIBDIR")
 
-layer=(ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1)
-layer+=(ZEL_ENABLE_LOADER_LOGGING=1 ZEL_LOADER_LOGGING_LEVEL=trace)
-layer+=(BED_FINDINGS="$findings" LD_PRELOAD="$SCRATCH/capture.so")
-case $mode in
-bare) layer=() ;;
-params) ;;
-full) layer+=(ZEL_ENABLE_EVENTS_CHECKER=1 ZEL_ENABLE_BASIC_LEAK_CHECKER=1) ;;
-*) die "unknown mode $mode" ;;
-esac
-[[ $mode == bare ]] || cc -shared -fPIC -O1 -Wall -Werror -o "$SCRATCH/capture.so" "$here/capture.c"
-
-# Command stream receiver 5 accepts everything and does nothing. The cache of compiled kernels is this run's own: its
-# first process compiles.
-mkdir "$SCRATCH/cache"
+# Command stream receiver 5 accepts everything and does nothing. Of a run's processes the first compiles the kernels.
+cache=${BED_CACHE:-$SCRATCH/cache}
+mkdir -p "$cache"
 status=0
 env NEOReadDebugKeys=1 UseAubStream=0 UseBindlessMode=0 SetCommandStreamReceiver=5 "${pretended[@]}" \
-    CreateMultipleRootDevices=4 NEO_CACHE_PERSISTENT=1 NEO_CACHE_DIR="$SCRATCH/cache" \
+    CreateMultipleRootDevices=4 NEO_CACHE_PERSISTENT=1 NEO_CACHE_DIR="$cache" \
     ZE_ENABLE_ALT_DRIVERS="$NEO_DRIVER" CCLX_DEVICE=intel BED_DEVICE="$device" "${layer[@]}" \
-    timeout -k 10 "${BED_TIMEOUT:-300}" "$program" "$@" </dev/null || status=$?
-
-if [[ $mode != bare ]]; then
-    "$here/findings.sh" "$mode" "$findings" || {
-        say "run-on-neo: the validation layer ($mode) complains about $(basename "$binary") $* on $device"
-        exit 1
-    }
-fi
-((status == 0)) || say "run-on-neo: $(basename "$binary") $* on $device ended with status $status"
-exit "$status"
+    ${preload:+LD_PRELOAD="$preload"} timeout -k 10 "${BED_TIMEOUT:-300}" "$program" "$@" </dev/null || status=$?
+judge "$mode" "$status" "$(basename "$binary") $* on $device"

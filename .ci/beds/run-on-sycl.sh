@@ -19,6 +19,8 @@ repo=$(cd "$here/../.." && pwd)
 source "$here/../lib.sh"
 # shellcheck source=../steps.sh
 source "$here/../steps.sh"
+# shellcheck source=layer.sh
+source "$here/layer.sh"
 
 mode=bare
 if [[ ${1:-} == --mode ]]; then
@@ -48,33 +50,13 @@ v2) second=1 ;;
 *) die "unknown adapter $adapter: v1 or v2" ;;
 esac
 
-driver=${BED_DRIVER:-}
-if [[ -z $driver ]]; then
-    (cd "$repo" && build_shipped)
-    driver=${CARGO_TARGET_DIR:-$repo/target}/release/libze_soft.so
-fi
-driver=$(realpath -e "$driver") || die "no driver: $driver"
-
+[[ $mode != full ]] || die "unknown mode $mode"
 scratch_folder
+find_driver
+validate "$mode"
 program=$binary
 [[ $(patchelf --print-interpreter "$binary") == "$LOADER_LD_SO" ]] ||
     program=$(bed_copy "$binary" "$LOADER_LD_SO" "$LOADER_LIBDIR:$libraries")
-
-preload=${BED_PRELOAD:-}
-layer=()
-case $mode in
-bare) ;;
-params)
-    findings=${BED_KEEP:-$SCRATCH/findings}
-    mkdir -p "$findings"
-    rm -f "$findings"/*.{log,stderr}
-    cc -shared -fPIC -O1 -Wall -Werror -o "$SCRATCH/capture.so" "$here/capture.c"
-    preload=$SCRATCH/capture.so${preload:+:$preload}
-    layer=(ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1 ZEL_ENABLE_LOADER_LOGGING=1
-        ZEL_LOADER_LOGGING_LEVEL=trace BED_FINDINGS="$findings")
-    ;;
-*) die "unknown mode $mode" ;;
-esac
 
 # The libraries' path is the program's alone: the system's own programs can't run with the bed's C library.
 status=0
@@ -82,12 +64,4 @@ timeout -k 10 "${BED_TIMEOUT:-120}" env ONEAPI_DEVICE_SELECTOR=level_zero:gpu SY
     ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE="${CCLX_DEVICE:-loader}" "${layer[@]}" \
     LD_LIBRARY_PATH="$LOADER_LIBDIR:$libraries${BED_LIBRARIES:+:$BED_LIBRARIES}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ${preload:+LD_PRELOAD="$preload"} \
     "$program" "$@" </dev/null || status=$?
-
-if [[ $mode == params ]]; then
-    "$here/findings.sh" "$mode" "$findings" || {
-        say "run-on-sycl: the validation layer complains about $(basename "$binary") $* on $release $adapter"
-        exit 1
-    }
-fi
-((status == 0)) || say "run-on-sycl: $(basename "$binary") $* on $release $adapter ended with status $status"
-exit "$status"
+judge "$mode" "$status" "$(basename "$binary") $* on $release $adapter"

@@ -20,7 +20,7 @@ done
 source .beds/loader/env
 # shellcheck disable=SC1091
 source .beds/sycl/env
-build_shipped
+build_driver
 export BED_DRIVER=${CARGO_TARGET_DIR:-target}/release/libze_soft.so
 scratch_folder
 

@@ -4,6 +4,7 @@
 //! The linker loads it with a C library of its own, in a namespace of its own, before the program's first library. It asks for
 //! no per-call hooks, so that calls cost what they cost without it.
 
+use ccl_core::linker;
 use std::ffi::{CStr, CString, OsStr, c_char, c_long, c_uint, c_void};
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -44,25 +45,12 @@ fn is_meant(name: &[u8]) -> bool {
 /// The library of `CCLX_LIBRARY`, else the one beside this file.
 fn library() -> Option<PathBuf> {
     let named = std::env::var_os("CCLX_LIBRARY").map(PathBuf::from);
-    let path = named.or_else(|| Some(own_path()?.with_file_name("libcclx.so")))?;
+    let path = named.or_else(|| Some(linker::file_of((&raw const OURS).addr())?.with_file_name("libcclx.so")))?;
     if path.is_absolute() && path.is_file() {
         return Some(path);
     }
     eprintln!("libcclx_audit: {} is no absolute path of a file: oneCCL stays in its place", path.display());
     None
-}
-
-fn own_path() -> Option<PathBuf> {
-    // SAFETY: all zeros is a value of this plain C structure.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: an address of this library, and a place for what is known of it.
-    let known = unsafe { libc::dladdr((&raw const OURS).cast(), &raw mut info) };
-    if known == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the linker gave a terminated string, which lives as long as this library.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// Whether this library is to be heard, and in which version of the interface.

@@ -636,7 +636,8 @@ impl Config {
                     "{name} is no known variable (known: {})",
                     known.join(" ")
                 )));
-            } else if name.starts_with("CCL_") {
+            } else if name.starts_with("CCL_") && name != "CCL_PLUGIN" {
+                // That one is for oneCCL's own library, and may be why this one is here.
                 config.ignored.push(name);
             }
         }

@@ -1,23 +1,17 @@
 //! The process's settings: its environment, its log, and whether it may use the driver.
 
-use crate::copies;
 use ccl_core::config::Config;
 use ccl_core::watch::fork;
 use ccl_core::{Error, Result};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 /// The environment's configuration, read once per process; the log goes where it says.
 pub(crate) fn config() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
     CONFIG
         .get_or_init(|| {
-            let mut config = Config::from_env()?;
-            if copies::AS_PLUGIN.load(Ordering::Relaxed) {
-                // The library above has read it: it is why this one is here.
-                config.ignored.retain(|name| name != "CCL_PLUGIN");
-            }
+            let config = Config::from_env()?;
             // A program that has a log of its own keeps it.
             let _ = ccl_ze::log::install(&config);
             Ok(config)

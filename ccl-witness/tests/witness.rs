@@ -4,8 +4,13 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[allow(unreachable_pub, reason = "a module of ccl-tests, which exports it")]
+#[path = "../../tests/src/children.rs"]
+mod children;
+use children::Ranks;
 
 /// A shared library that cargo built beside this test.
 fn built(name: &str) -> PathBuf {
@@ -29,18 +34,6 @@ fn workshop() -> tempfile::TempDir {
     compile(&[at("libccl.so.2").to_str().unwrap()], "calls.c", &at("calls"));
     compile(&["-shared", "-fPIC", "-Wl,-soname,libwrong.so", "-ldl"], "wrong.c", &at("libwrong.so"));
     folder
-}
-
-/// Ranks that are killed when this is dropped.
-struct Ranks(Vec<Child>);
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 struct Witnessed {
@@ -81,19 +74,11 @@ fn witness(folder: &Path, ranks: usize, arguments: &[&str], under: &Path, variab
         let log = std::fs::File::create(folder.join(format!("said{rank}"))).unwrap();
         command.stdin(Stdio::null()).stderr(log).spawn().unwrap()
     };
-    let mut all = Ranks((0..ranks).map(start).collect());
-    let said = || (0..ranks).map(|rank| std::fs::read_to_string(folder.join(format!("said{rank}"))).unwrap()).collect();
-    let until = Instant::now() + Duration::from_secs(120);
-    for (rank, child) in all.0.iter_mut().enumerate() {
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < until, "rank {rank} still runs: {}", said());
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        assert!(status.success(), "rank {rank}: {status}: {}", said());
-    }
+    let all = Ranks::new((0..ranks).map(start));
+    let said = || {
+        (0..ranks).map(|rank| std::fs::read_to_string(folder.join(format!("said{rank}"))).unwrap()).collect::<String>()
+    };
+    all.wait(Duration::from_secs(120), said);
     let reports = std::fs::read_to_string(&report).unwrap_or_default();
     let reports = reports.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     Witnessed { said: said(), reports }

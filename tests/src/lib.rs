@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod calls;
+pub mod children;
 pub mod collectives;
 pub mod count;
 pub mod data;

@@ -1,9 +1,10 @@
 //! The C ABI as C and C++ programs see it, with declarations of our own: layouts, exported names, and tables of calls.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+use ccl_tests::children::Ranks;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The shared library that cargo built beside this test.
 fn library() -> PathBuf {
@@ -46,18 +47,6 @@ fn layouts_and_numbers() {
     }
 }
 
-/// Ranks that are killed when this is dropped.
-struct Ranks(Vec<Child>);
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 #[test]
 fn tables_of_calls() {
     let folder = folder("tables");
@@ -74,18 +63,9 @@ fn tables_of_calls() {
             command.env("LD_LIBRARY_PATH", folder.path()).env("CCLX_DEVICE", "soft").env("CCL_LOG_FILE", at("log"));
             command.stdin(Stdio::null()).spawn().unwrap()
         };
-        let mut all = Ranks((0..ranks).map(start).collect());
-        let until = Instant::now() + Duration::from_secs(120);
-        for (rank, child) in all.0.iter_mut().enumerate() {
-            let status = loop {
-                if let Some(status) = child.try_wait().unwrap() {
-                    break status;
-                }
-                assert!(Instant::now() < until, "rank {rank} of {ranks} still runs");
-                std::thread::sleep(Duration::from_millis(5));
-            };
-            let log = std::fs::read_to_string(at("log")).unwrap_or_default();
-            assert!(status.success(), "rank {rank} of {ranks}: {status}\n{log}");
+        let log = || std::fs::read_to_string(at("log")).unwrap_or_default();
+        Ranks::new((0..ranks).map(start)).wait(Duration::from_secs(120), log);
+        for rank in 0..ranks {
             let results = std::fs::read_to_string(at(&format!("results{rank}"))).unwrap();
             assert!(results.lines().count() > 1000 && results.lines().all(|line| line.split(' ').nth(1) == Some("0")));
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// The whole life of a rank process: takes its job and runs it.
 pub(crate) fn serve<J: DeserializeOwned>(run: impl FnOnce(Seat, J) -> Result<()>) -> ExitCode {
@@ -45,6 +46,28 @@ pub(crate) fn next<M: DeserializeOwned>() -> Result<Option<M>> {
 /// Answers.
 pub(crate) fn say(answer: impl Serialize) -> Result<()> {
     line(&Said::Answer(answer))
+}
+
+/// How often it says that it is still at work while it measures or computes.
+const BUSY_EVERY: Duration = Duration::from_millis(500);
+
+/// Says now and then that it is still at work.
+pub(crate) struct Pulse(Instant);
+
+impl Pulse {
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// At `now`; whether it was said, which takes time.
+    pub(crate) fn beat(&mut self, now: Instant) -> Result<bool> {
+        if now.saturating_duration_since(self.0) <= BUSY_EVERY {
+            return Ok(false);
+        }
+        busy()?;
+        self.0 = Instant::now();
+        Ok(true)
+    }
 }
 
 /// Says that it is still at work.

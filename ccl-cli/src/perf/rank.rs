@@ -10,7 +10,7 @@ use ccl_core::plan::{Plan, Registered};
 use ccl_core::{Error, ReduceOp, Result};
 use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, RegisteredBuffer, Stream};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Guard bytes on either side of a message, so many that the message begins on a page.
 const GUARD: usize = 4096;
@@ -20,9 +20,6 @@ const GUARD: usize = 4096;
 const CHECK_CALLS: usize = 3;
 
 const MOST_IMAGE_BYTES: usize = 256 << 20;
-
-/// How often a rank says that it is still at work.
-const BUSY_EVERY: Duration = Duration::from_millis(500);
 
 /// The whole life of a rank process.
 pub(crate) fn rank() -> ExitCode {
@@ -233,16 +230,14 @@ impl Bench {
         let task = self.task()?;
         let ze_calls = self.comm.level_zero_calls();
         let mut begun = Instant::now();
-        let mut said = begun;
+        let mut pulse = member::Pulse::new();
         for _ in 0..calls {
             self.append(task, replayed)?.wait()?;
             let now = Instant::now();
             samples.push((now - begun).as_nanos() as u64);
             begun = now;
-            if now - said > BUSY_EVERY {
-                member::busy()?;
+            if pulse.beat(now)? {
                 begun = Instant::now();
-                said = begun;
             }
         }
         Ok(Timing::from_samples(&mut samples, self.comm.level_zero_calls() - ze_calls))

@@ -4,6 +4,7 @@ use super::super::message::Ready;
 use super::message::{Beside, Command, Job, Reply, Turn, design};
 use super::model::{BOUNDARIES, Model, Row, Tensor, compare};
 use super::token::{How, Part, Token};
+use crate::crew::member::Pulse;
 use crate::crew::{Seat, member};
 use ccl_core::config::Config;
 use ccl_core::mhc::{Design, Params, Variant};
@@ -12,16 +13,13 @@ use ccl_ze::{Buffer, CallOptions, Communicator, Completion, ExecutableGraph, Str
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Up to so many rows are all computed again by every rank; of more each computes its share.
 const MOST_ROWS: u64 = 8;
 
 /// Most bytes that copies of `fn` go to.
 const COPY_BYTES: usize = 64 << 20;
-
-/// How often a rank says that it is still at work.
-const BUSY_EVERY: Duration = Duration::from_millis(500);
 
 /// The whole life of a rank process.
 pub(crate) fn rank() -> ExitCode {
@@ -39,7 +37,7 @@ fn run(seat: Seat, job: Job) -> Result<()> {
     let mut meeting = comm.alloc(1)?;
     meeting.write(&stream, &[0.0])?;
     let corrupt = job.corrupt && seat.rank + 1 == seat.ranks;
-    let mut bench = Bench { task: None, stream, meeting, comm, job, corrupt, said: Instant::now() };
+    let mut bench = Bench { task: None, stream, meeting, comm, job, corrupt, pulse: Pulse::new() };
     member::say(Reply::Ready(Ready::of(&bench.comm, init_ms)))?;
     let done = bench.obey();
     if done.is_err() {
@@ -70,16 +68,7 @@ struct Bench {
     comm: Communicator,
     job: Job,
     corrupt: bool,
-    said: Instant,
-}
-
-/// Says now and then that it is still at work.
-fn busy(said: &mut Instant) -> Result<()> {
-    if said.elapsed() > BUSY_EVERY {
-        member::busy()?;
-        *said = Instant::now();
-    }
-    Ok(())
+    pulse: Pulse,
 }
 
 fn named(name: &str) -> Result<Design> {
@@ -183,7 +172,7 @@ impl Bench {
                 let graph = self.stream.end_capture()?;
                 drop(appended?);
                 recorded.push((part, graph.instantiate()?));
-                busy(&mut self.said)?;
+                self.pulse.beat(Instant::now())?;
             }
             graphs.push((how, recorded));
         }
@@ -219,7 +208,7 @@ impl Bench {
                     }
                 };
                 samples[contestant].push(time);
-                busy(&mut self.said)?;
+                self.pulse.beat(Instant::now())?;
             }
         }
         Ok(samples)
@@ -241,7 +230,7 @@ impl Bench {
 
     /// Makes a token of a round's inputs and compares all that it leaves behind.
     fn check(&mut self, design: Design, replayed: bool, round: u32) -> Result<Reply> {
-        let (comm, said) = (&self.comm, &mut self.said);
+        let (comm, pulse) = (&self.comm, &mut self.pulse);
         let task = self.task.as_mut().ok_or_else(|| Error::InvalidUsage("nothing was prepared".into()))?;
         task.token.write(comm, &self.stream, round)?;
         let model = task.token.model;
@@ -251,7 +240,7 @@ impl Bench {
             let all = 0..model.params.rows;
             let rows: Vec<u64> =
                 if model.params.rows <= MOST_ROWS { all.collect() } else { all.skip(rank).step_by(ranks).collect() };
-            let results = model.reference(ranks, order, round, &rows, &mut || busy(said))?;
+            let results = model.reference(ranks, order, round, &rows, &mut || pulse.beat(Instant::now()).map(drop))?;
             place.insert(rows.into_iter().zip(results).collect());
         }
         // All begin together: a rank that has been waited for too long has failed.
