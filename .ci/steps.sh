@@ -24,8 +24,8 @@ build_tests() {
     say "$(jq -r 'select(.executable != null) | .executable' "$CI_PROGRAMS" | wc -l) programs"
 }
 
-# What is shipped but for the library itself: of that there is one file, which the tests take until they are over. In a run of .ci/run it is there:
-# cargo would put its files in place anew, under those who use them.
+# What is shipped but for the library itself: of that there is one file, which the tests take until they are over. In a whole
+# run it is there; cargo would put it in place anew, under those who use it.
 build_driver() {
     [[ ! -s ${CI_PROGRAMS:-} ]] || return 0
     cargo build --release --quiet --workspace --exclude ccl-tests --exclude ccl-ffi --lib >&2

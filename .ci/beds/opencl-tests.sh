@@ -41,7 +41,7 @@ harness=(--ignored --test-threads=1)
 
 # Ranks of these tests spin for each other, many to a processor.
 cc -O1 -Wall -Wextra -Werror -o "$SCRATCH/metronome" "$here/metronome.c" -pthread
-metronome=("$SCRATCH/metronome" 200)
+metronome=("$SCRATCH/metronome" 400)
 
 # With the driver that is linked in. These tests' children, which run one test of all, write where they do: .ci/run is
 # not to count those results.
