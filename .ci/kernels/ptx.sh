@@ -33,8 +33,16 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
         <(sed -E 's/^\s+//; s/\s+/ /g' "$folder/$hash.ptx") >&2; then
         die "$family: bits beyond a word's end"
     fi
-    # An operation that may be fused with the next, or an approximate one, would have other bits.
-    if grep -nE '\b((add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" >&2; then
+    # clang 15 leaves the size of groups out. Where a source demands one, that two of them are to share a multiprocessor.
+    if [[ $family == mhc ]]; then
+        awk '/\.entry /{ entry = 1 } { print } /^\)/ && entry { print ".maxntid 256, 1, 1\n.minnctapersm 2"; entry = 0 }' \
+            "$folder/$hash.ptx" >"$folder/$hash.sized"
+        mv "$folder/$hash.sized" "$folder/$hash.ptx"
+    fi
+    # An operation that may be fused with the next, or an approximate one, would have other bits, unless the source says of
+    # it that what follows sets it right.
+    if grep -nE '\b((add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" |
+        grep -v '// set right' >&2; then
         die "$family: floating-point operations that aren't rounded one by one"
     fi
     if [[ ${PTXAS:-} ]]; then

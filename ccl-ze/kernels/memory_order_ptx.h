@@ -165,6 +165,21 @@ INLINE void warp_meet(void)
     __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 }
 
+// Another work-item's value, which all of the warp name: by its lane, or by how its lane's number differs from the own.
+INLINE float warp_look(float value, uint lane)
+{
+    float seen;
+    __asm__ volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(seen) : "f"(value), "r"(lane));
+    return seen;
+}
+
+INLINE float warp_exchange(float value, uint apart)
+{
+    float seen;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(seen) : "f"(value), "r"(apart));
+    return seen;
+}
+
 #define get_max_sub_group_size() 32u
 #define get_sub_group_id() ((uint)get_local_id(0) / 32u)
 #define get_sub_group_local_id() ((uint)get_local_id(0) % 32u)

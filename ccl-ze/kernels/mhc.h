@@ -92,6 +92,30 @@ INLINE float divide(float a, float b)
 #endif
 }
 
+#ifdef __NVPTX__
+// a / b of positive numbers well inside the range, else `unsafe` is set: no branch waits for it. The first residual doesn't
+// wait for the inverse, which is 1 / b rounded correctly (seen on an H200 for every significand). The second residual is
+// exact, and no quotient is so near to the middle of two neighbours that what it adds could be rounded to the wrong side.
+INLINE float quotient_of_safe(float a, float b, bool *unsafe)
+{
+    float near;
+    __asm__("rcp.approx.ftz.f32 %0, %1; // set right" : "=f"(near) : "f"(b));
+    const float inverse = fma(fma(-b, near, 1.0f), near, near);
+    float q = a * near;
+    q = fma(fma(-b, q, a), inverse, q);
+    *unsafe |= !is_safe(a) || !is_safe(b);
+    return fma(fma(-b, q, a), inverse, q);
+}
+
+// number / by, of numbers below 2^21: the half keeps the quotient from a neighbour's side.
+INLINE uint small_quotient(uint number, uint by)
+{
+    float inverse;
+    __asm__("rcp.approx.ftz.f32 %0, %1; // set right" : "=f"(inverse) : "f"((float)by));
+    return (uint)(((float)number + 0.5f) * inverse);
+}
+#endif
+
 // The root of a non-negative number.
 INLINE float root(float x)
 {
