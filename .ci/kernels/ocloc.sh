@@ -140,6 +140,7 @@ fi
 caught 'fence left out of the spin loop' 'a spin loop without its fence' "$SCRATCH/mutants/ring_l16-no_fence.spv" bmg-g21 "$options"
 caught 'abort word read through a cache' 'a spin loop loads through a cache' "$SCRATCH/mutants/ring_l16-cached_look.spv" bmg-g21 "$options"
 caught 'flag polled as part of a vector' 'no uncached poll' "$SCRATCH/mutants/ring_l16-vector_poll.spv" bmg-g21 "$options"
+caught 'weights of boundaries read word by word' 'loads of 16 bytes in loops' "$SCRATCH/mutants/mhc-narrow_weights.spv" bmg-g21 "$options"
 caught 'buffers below 4 GiB only' 'through a cache' "$spirv/ring_l16.spv" dg2-g10 ''
 caught 'subnormals flushed' 'subnormals are flushed' "$spirv/ring_l16.spv" bmg-g21 "$options -cl-denorms-are-zero"
 say "${#DEVICES[@]} devices: no spills but those that disasm.py excepts by name, staging uncached, polls and fences in their loops"

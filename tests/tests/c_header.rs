@@ -1,11 +1,14 @@
 //! `cclx.h`: C and C++ take it, it declares what the library exports, and the calls do what it says.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+use ccl_core::mhc::{Params, Variant};
 use ccl_core::{DataType, ReduceOp, bootstrap};
+use ccl_tests::fused::Case;
 use ccl_tests::graph::Lab;
 use ccl_tests::{Group, Rank};
 use ccl_ze::Communicator;
 use cclx::*;
+use half::bf16;
 use level_zero_sys::{ZE_COMMAND_QUEUE_FLAG_IN_ORDER, ze_command_list_handle_t};
 use std::collections::BTreeSet;
 use std::ffi::c_void;
@@ -254,6 +257,99 @@ fn boundaries_of_c_callers() {
             assert!(output == want);
             params.rows = 0;
             assert_eq!(cclxMhc(&raw const params, comm, stream, 0, null(), null_mut()), 0, "nothing to do");
+            assert_eq!(cclxStreamDestroy(stream), 0);
+            lab.destroy(list);
+            assert_eq!(onecclCommDestroy(comm), 0);
+        }
+    });
+}
+
+/// A case as C says it.
+fn of_c(case: &Case, design: i32, base: *mut u8) -> CclxMhcParams {
+    let (Params { variant, dtype, rows, hidden, streams, .. }, b) = (case.params, case.buffers(base));
+    CclxMhcParams {
+        size: size_of::<CclxMhcParams>(),
+        version: 1,
+        // CCLX_MHC_V4, CCLX_MHC_V41, CCLX_MHC_POST.
+        variant: [Variant::V4, Variant::V41, Variant::Post].iter().position(|known| *known == variant).unwrap() as i32,
+        datatype: dtype as i32,
+        design,
+        rows,
+        hidden,
+        streams,
+        sinkhorn_iterations: case.params.sinkhorn_iterations,
+        rms_eps: case.params.rms_eps,
+        pre_eps: case.params.pre_eps,
+        sinkhorn_eps: case.params.sinkhorn_eps,
+        post_multiplier: case.params.post_multiplier,
+        has_norm: case.params.norm_eps.is_some().into(),
+        norm_eps: case.params.norm_eps.unwrap_or(0.0),
+        x: b.x,
+        residual: b.residual,
+        post: b.post,
+        comb: b.comb,
+        previous_pre: b.previous_pre,
+        fn_weights: b.weights,
+        fn_rows: b.weights_shape[0],
+        fn_columns: b.weights_shape[1],
+        scale: b.scale,
+        base: b.base,
+        norm_weight: b.norm_weight,
+        x_out: b.x_out,
+        residual_out: b.residual_out,
+        post_out: b.post_out,
+        comb_out: b.comb_out,
+        pre_out: b.pre_out,
+        y: b.y,
+        normed: b.normed,
+    }
+}
+
+/// V4, V4.1 and post alone by every design, with the reference's bits, and nothing else written.
+#[test]
+fn designs_of_c_callers() {
+    let [auto, unfused, a, b, c] = [0, 1, 2, 3, 4];
+    Group::new("designs_of_c_callers", 2).env("CCLX_DEVICE", "soft").run(|rank| {
+        // SAFETY: every handle is live and every buffer as long as it is said to be, until the stream is waited for.
+        unsafe {
+            let Caller { comm, beside, lab, list, stream } = Caller::of(&rank);
+            assert_eq!(cclxMhcPrepare(comm), 0);
+            let other = beside.stream(1).unwrap();
+            let mut memory = beside.alloc::<u8>(1 << 20).unwrap();
+            let mut seed = 0;
+            for (variant, designs) in [
+                (Variant::V4, &[auto, unfused, a, c][..]),
+                (Variant::V41, &[auto, unfused, a, b, c]),
+                (Variant::Post, &[auto, unfused, a, c]),
+            ] {
+                for (&design, rows) in designs.iter().flat_map(|design| [1, 3].map(|rows| (design, rows))) {
+                    seed += 1;
+                    let mut params = Params::new(variant, DataType::Bfloat16, rows, 1056, 4);
+                    params.norm_eps = (variant != Variant::Post && seed % 2 == 0).then_some(1e-6);
+                    // Post alone has no y to keep the sum in; by owners, which it is here if nobody says, it needs no place.
+                    let wants_x = variant == Variant::Post && [unfused, a].contains(&design);
+                    let x_out = [None, Some(false), Some(true)][(seed % 3) as usize].or(wants_x.then_some(false));
+                    let case = Case { params, seed, in_place: seed % 4 < 2, x_out };
+                    let call = of_c(&case, design, memory.as_ptr());
+                    if wants_x {
+                        let nowhere = CclxMhcParams { x_out: null_mut(), ..call };
+                        assert_eq!(cclxAllReduceMhc(&raw const nowhere, comm, stream, 0, null(), null_mut()), 4);
+                    }
+                    let mut image = case.before::<bf16>(rank.rank);
+                    memory.write(&other, &image).unwrap();
+                    assert_eq!(cclxAllReduceMhc(&raw const call, comm, stream, 0, null(), null_mut()), 0, "{case:?}");
+                    assert_eq!(cclxStreamSynchronize(stream, 60_000), 0);
+                    memory.read(&other, &mut image).unwrap();
+                    let found = case.wrong::<bf16>(rank.rank, &case.written::<bf16>(2), &image);
+                    assert_eq!(found, None, "design {design}, {case:?}");
+                    // The control: another call's results.
+                    let another = Case { seed: seed + 100, ..case }.written::<bf16>(2);
+                    assert!(case.wrong::<bf16>(rank.rank, &another, &image).is_some());
+                }
+            }
+            let params = Params::new(Variant::V4, DataType::Bfloat16, 1, 1056, 4);
+            let delayed = of_c(&Case { params, seed, in_place: true, x_out: None }, b, memory.as_ptr());
+            assert_eq!(cclxAllReduceMhc(&raw const delayed, comm, stream, 0, null(), null_mut()), 12);
             assert_eq!(cclxStreamDestroy(stream), 0);
             lab.destroy(list);
             assert_eq!(onecclCommDestroy(comm), 0);

@@ -3,9 +3,10 @@
 //! design. Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+use ccl_core::DataType;
 use ccl_core::comm::StartState;
-use ccl_core::mhc::{Design, Variant};
-use ccl_tests::mhc::{Bed, Case, Reduced};
+use ccl_core::mhc::{Design, Params, Variant};
+use ccl_tests::mhc::{Bed, Case, Reduced, Way};
 use ccl_tests::spirv;
 use ccl_ze::hooks;
 
@@ -85,4 +86,29 @@ fn fused_three_ranks() {
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn fused_narrow_lines() {
     designs("fused_narrow_lines", 2, 8, 12, 40_000);
+}
+
+/// Eager boundaries are made to fail, by counters that are not 0; recorded ones don't use theirs.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn recordings_have_memory_of_their_own() {
+    spirv::group("recordings_have_memory_of_their_own", 1).run(|rank| {
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+        let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 8 << 20);
+        let params = Params::new(Variant::V4, DataType::Bfloat16, 2, 1056, 4);
+        let case = Case { params, reduced: Reduced::Not, in_place: false, wild: false };
+        assert_eq!(bed.differs(&case, 1, Design::Unfused), None);
+        let (counters, words) = bed.comm.mhc_counters().unwrap();
+        let fill = |value: u32| {
+            // SAFETY: memory of the software device, which this process may access; nothing is in flight.
+            unsafe { std::slice::from_raw_parts_mut(counters, words).fill(value) };
+        };
+        fill(1000);
+        for way in [Way::List, Way::Graph] {
+            assert_eq!(bed.recorded_differs(&case, &[2, 3, 4], Design::Unfused, way), None, "{way:?}");
+        }
+        assert!(bed.differs(&case, 5, Design::Unfused).is_some(), "the control: nobody noticed");
+        fill(0);
+        assert_eq!(bed.differs(&case, 6, Design::Unfused), None);
+    });
 }

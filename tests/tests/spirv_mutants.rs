@@ -5,10 +5,14 @@
 use ccl_core::DataType::{Bfloat16, Float32};
 use ccl_core::collective::{Collective, CollectiveCall};
 use ccl_core::comm::StartState;
+use ccl_core::mhc::{Design, Params, Variant};
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
 use ccl_tests::collectives::{self, Job};
+use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Running;
 use ccl_tests::{Rank, spirv};
+use ccl_ze::hooks;
+use half::bf16;
 use std::time::Duration;
 
 const CALLS: usize = 12;
@@ -85,6 +89,53 @@ fn broadcasts(rank: Rank) {
         Ok(wrong) => rank.say(format_args!("wrong {}", usize::from(wrong.is_some()))),
         Err(error) => rank.say(format_args!("error {error}")),
     }
+}
+
+/// Boundaries by owners, to which rank 1 always comes late, so that nobody's sums are there too early by luck.
+fn boundaries(rank: Rank) {
+    hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+    let cases = [(1, 1056), (3, 700), (2, 1056)].into_iter().enumerate().map(|(seed, (rows, hidden))| {
+        let params = Params::new(Variant::V4, Bfloat16, rows, hidden, 4);
+        Case { params, seed: seed as u64, in_place: false, x_out: None }
+    });
+    let cases: Vec<Case> = cases.collect();
+    let capacity = cases.iter().map(Case::bytes).max().unwrap();
+    let mut peer = Peer::new(spirv::communicator(&rank, StartState::default()), capacity);
+    let mut wrong = 0;
+    for case in &cases {
+        let written = case.written::<bf16>(rank.n);
+        if rank.rank == 1 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match peer.run::<bf16>(case, Design::C) {
+            Ok(image) => wrong += usize::from(case.wrong::<bf16>(rank.rank, &written, &image).is_some()),
+            Err(error) => return rank.say(format_args!("error {error}")),
+        }
+    }
+    rank.say(format_args!("wrong {wrong}"));
+}
+
+fn boundaries_with(test: &str, mutant: &str, n: usize) {
+    let group = || {
+        let group = spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", 16);
+        group.env("CCLX_TIMEOUT_MS", 60_000)
+    };
+    assert_eq!(group().run_with(boundaries, watch), (0, 0), "without a mutant");
+    let (wrong, _) = group().env(spirv::IMAGE, mutant).run_with(boundaries, watch);
+    assert!(wrong > 0, "mutant {mutant} was not noticed");
+}
+
+/// Two ranks' sums are the same in either order; three ranks' are not.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn owners_sums_in_another_order() {
+    boundaries_with("owners_sums_in_another_order", "fused_l16-own_sums_first", 3);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn sums_of_what_is_not_there_yet() {
+    boundaries_with("sums_of_what_is_not_there_yet", "fused_l16-no_ready", 2);
 }
 
 /// Compiles the kernel or a mutant into the bed's cache, which else the first of the ranks would do.

@@ -403,6 +403,25 @@ mod tests {
         }
     }
 
+    /// A work-group alone reads `fn` at a tenth of the memory's speed.
+    #[test]
+    fn one_row_is_spread_over_at_least_16_work_groups_of_an_intel_gpu() {
+        let groups = |n: usize, design: Fused, most: u32| {
+            let family = DeviceFamily::IntelPcie;
+            let agreed = Agreed { push_tiles: 16, family, max_wires: 160, ..Agreed::ring(n, LineForm::L16, 8) };
+            let params = Params::new(Variant::V41, DataType::Bfloat16, 1, 4096, 4);
+            let config = Config { max_wires: most, ..Config::default() };
+            MhcPlan::new(&params, design, Order::Ring, &agreed, &config).unwrap().groups
+        };
+        for n in [2, 4, 8] {
+            for design in Fused::ALL {
+                let found = groups(n, design, Config::default().max_wires);
+                assert!((16..=160).contains(&found), "{found} of design {design} on {n} ranks");
+                assert!(groups(n, design, 8) <= 8, "fewer where no more are permitted");
+            }
+        }
+    }
+
     #[test]
     fn the_fingerprint_tells_boundaries_apart() {
         let good = Params::new(Variant::V4, DataType::Bfloat16, 3, 4096, 4);

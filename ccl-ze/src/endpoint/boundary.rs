@@ -19,6 +19,13 @@ impl ZeEndpoint {
         Ok(())
     }
 
+    /// See [`crate::Communicator::mhc_counters`].
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn mhc_counters(&self) -> Option<(*mut u32, usize)> {
+        let workspace = self.mhc.get()?;
+        Some((workspace.memory().address.cast(), mhc::COUNTER_BYTES / 4))
+    }
+
     /// A boundary made ready. What it is of has been checked.
     pub(crate) fn mhc(&self, params: &Params, n: usize, buffers: &Buffers) -> Result<Executable> {
         let kind = match self.mhc.get() {

@@ -44,7 +44,7 @@ const ITEM_COLUMNS: u64 = 4;
 /// Bytes of the memory that work-groups share: a counter for each tile, then the sums of a row's blocks.
 const WORKSPACE_BYTES: usize = 4 << 20;
 /// Where the sums begin.
-const COUNTER_BYTES: usize = 256;
+pub(crate) const COUNTER_BYTES: usize = 256;
 const _: () = assert!(SPLIT_ROWS as usize * 4 <= COUNTER_BYTES);
 
 /// What boundaries of one communicator share. They take turns, and leave the counters at 0.

@@ -7,6 +7,8 @@ pub(crate) use fused::{Addresses, FUSED_ARGS, FusedCalls, FusedLaunch};
 #[cfg(feature = "soft")]
 pub(crate) use fused::{FusedArgs, unpack_fused};
 
+#[cfg(feature = "test-hooks")]
+pub(crate) use launch::COUNTER_BYTES;
 #[cfg(feature = "soft")]
 pub(crate) use launch::unpack;
 pub(crate) use launch::{DTYPES, Launch, MHC_ARGS, STREAMS, Workspace, memory};
@@ -29,6 +31,12 @@ impl Communicator {
     /// no call has to. To be called before the first boundary, by this rank alone; once more does nothing.
     pub fn prepare_mhc(&self) -> Result<()> {
         self.core().endpoint().prepare_mhc(&self.core().info().agreed)
+    }
+
+    /// The counters by which work-groups of eager boundaries meet: words that are 0 between calls.
+    #[cfg(feature = "test-hooks")]
+    pub fn mhc_counters(&self) -> Option<(*mut u32, usize)> {
+        self.core().endpoint().mhc_counters()
     }
 
     /// Appends an mHC boundary to `stream`, without a reduction: x, if the variant has it, is whole on this rank. The number

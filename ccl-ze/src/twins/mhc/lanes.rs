@@ -180,3 +180,79 @@ unsafe fn dot_64(a: *const f32, a_stride: usize, b: *const f32, b_stride: usize,
         |k: usize| _mm256_hadd_ps(_mm256_hadd_ps(sums[k], sums[k + 1]), _mm256_hadd_ps(sums[k + 2], sums[k + 3]));
     (fours(0), fours(4))
 }
+
+/// [`dot`] of what is shared with each of four others; each pointer with the elements from one of its `HC` runs to the next.
+///
+/// # Safety
+/// As for [`dot`], of all of them.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn four_dots<const HC: usize>(
+    shared: (*const f32, usize),
+    (four, stride): ([*const f32; 4], usize),
+    block: usize,
+) -> [f32; 4] {
+    // SAFETY: by this function's contract.
+    let eighth = |c: usize| unsafe { fours_of_32::<HC>(shared, (four, stride), c) };
+    let add = |a: [__m256; 4], b: [__m256; 4]| std::array::from_fn(|k| _mm256_add_ps(a[k], b[k]));
+    let (mut low, mut high) = (eighth(0), eighth(32));
+    if block > 64 {
+        (low, high) = (add(low, eighth(64)), add(high, eighth(96)));
+    }
+    // As in `dot`, of two in one register and then of all.
+    let [a, b, c, d] = add(low, high);
+    let halves = |a, b| _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
+    let two = _mm256_hadd_ps(halves(a, b), halves(c, d));
+    let sums = _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps::<1>(two));
+    let mut four = [0.0; 4];
+    // SAFETY: of this length.
+    unsafe { _mm_storeu_ps(four.as_mut_ptr(), sums) };
+    four
+}
+
+/// Of 32 columns from `from` on, for each of the four, the sums by fours: groups in the order 0 2 4 6 1 3 5 7.
+///
+/// # Safety
+/// As for [`four_dots`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn fours_of_32<const HC: usize>(
+    (shared, shared_stride): (*const f32, usize),
+    (four, stride): ([*const f32; 4], usize),
+    from: usize,
+) -> [__m256; 4] {
+    // Two registers for each of four and two that are shared: what there is room for.
+    let sixteen = |c: usize| {
+        let mut sums = [[_mm256_setzero_ps(); 2]; 4];
+        for i in 0..HC {
+            let of_shared = shared.wrapping_add(i * shared_stride + c);
+            // SAFETY: by the caller's contract.
+            let values = unsafe { [_mm256_loadu_ps(of_shared), _mm256_loadu_ps(of_shared.add(8))] };
+            for (one, sums) in four.iter().zip(&mut sums) {
+                let one = one.wrapping_add(i * stride + c);
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: by the caller's contract.
+                    *sum = _mm256_fmadd_ps(values[v], unsafe { _mm256_loadu_ps(one.add(v * 8)) }, *sum);
+                }
+            }
+        }
+        sums.map(|[a, b]| _mm256_hadd_ps(a, b))
+    };
+    let (low, high) = (sixteen(from), sixteen(from + 16));
+    std::array::from_fn(|k| _mm256_hadd_ps(low[k], high[k]))
+}
+
+/// Asks for `elements` from `from` on, which will be needed soon, as far as the second cache: of what lies as far apart as
+/// streams do, the first cache could hold too little.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn fetch<E>(from: *const E, elements: usize) {
+    for at in (0..elements * size_of::<E>()).step_by(64) {
+        // SAFETY: a hint, which accesses nothing; every processor of this kind has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast::<i8>().wrapping_add(at)) };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn fetch<E>(_from: *const E, _elements: usize) {}

@@ -1,11 +1,11 @@
 //! mHC boundaries on the CPU. `ccl_core::mhc::reference` is their law; this is the same arithmetic in the same order, at
-//! the speed of memory: `weights`, nearly all that a boundary reads, is walked in long contiguous runs and read once for
-//! several rows.
+//! the speed of memory: `weights`, nearly all that a boundary reads, is read once for several rows (`sums.rs`).
 
 mod fused;
 mod lanes;
 mod owners;
 mod rows;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +21,7 @@ use half::{bf16, f16};
 use lanes::Lanes;
 use std::cell::RefCell;
 use std::ffi::c_void;
+use sums::{Blocks, Room};
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
 
 /// The kernel for a type, by its number, and a number of streams.
@@ -143,23 +144,23 @@ unsafe fn plain<T: Element>(params: &Params, n: usize, memory: &Buffers) {
     }
 }
 
-/// Columns of a run: 4 KiB of each row of `weights` and each stream.
-const RUN: usize = 1024;
-/// Rows times streams that share a pass over `weights`: their values stay in the second-level cache.
+/// Rows times streams of a tile, whose rows share what is read of `weights`.
 const TILE: usize = 32;
+/// Values of a tile that are worked on at once: they stay in the second-level cache.
+const TILE_VALUES: usize = TILE * 1024;
 /// Sums of a row: the mixes and the square.
 const SUMS: usize = MAX_MIXES + 1;
 
 /// Room for a tile, kept by the thread.
+#[derive(Default)]
 struct Scratch {
-    /// [row, stream, RUN]: the rounded residual.
-    values: Vec<f32>,
+    room: Room,
     /// [row, owner, SUMS].
     partial: Vec<f32>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { values: Vec::new(), partial: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -167,7 +168,6 @@ thread_local! {
 unsafe fn fast<T: Lanes>(params: &Params, n: usize, memory: &Buffers) {
     SCRATCH.with_borrow_mut(|scratch| {
         let rows_of_tile = TILE / params.hc();
-        scratch.values.resize(TILE * RUN, 0.0);
         scratch.partial.resize(TILE / 2 * MAX_RANKS * SUMS, 0.0);
         let rows = params.rows as usize;
         for first in (0..rows).step_by(rows_of_tile) {
@@ -188,26 +188,34 @@ unsafe fn tile<T: Lanes>(
     first: usize,
     rows: usize,
 ) {
-    let (hc, d, mixes) = (params.hc(), params.hidden as usize, params.mixes());
-    scratch.partial[..rows * n * SUMS].fill(0.0);
-    for from in (0..d).step_by(RUN) {
-        let columns = RUN.min(d - from);
-        for row in 0..rows {
-            let values = &mut scratch.values[row * hc * RUN..][..hc * RUN];
+    let (hc, d, mixes, pre) = (params.hc(), params.hidden as usize, params.mixes(), params.variant.has_pre());
+    let Scratch { room, partial } = scratch;
+    partial[..rows * n * SUMS].fill(0.0);
+    let all = Blocks { first: 0, step: 1, count: params.blocks() };
+    for run in all.runs(params, rows) {
+        room.make(params, rows, run);
+        for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
+            if pre {
+                room.ask(params, memory.weights, rows, run);
+            }
             // SAFETY: passed on.
-            unsafe { post_run::<T>(params, memory, first + row, from, columns, values) };
+            unsafe { post_block::<T>(params, memory, first + row, run.at(k), room.values(params, rows, row, k)) };
         }
-        if params.variant.has_pre() {
+        if pre {
             // SAFETY: passed on; the values of the rows' streams have just been made.
-            unsafe { sum_run(params, n, memory.weights, scratch, rows, from, columns) };
+            unsafe { sums::of_blocks(params, memory.weights, rows, run, room) };
+            for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
+                let owned = &mut partial[(row * n + block_owner(n, run.at(k))) * SUMS..][..=mixes];
+                room.add_to(owned, rows, row, k);
+            }
         }
     }
-    if !params.variant.has_pre() {
+    if !pre {
         return;
     }
     for row in 0..rows {
         let mut mix = [0.0f32; MAX_MIXES];
-        let owned = &scratch.partial[row * n * SUMS..][..n * SUMS];
+        let owned = &partial[row * n * SUMS..][..n * SUMS];
         let total = |j: usize| (0..n).fold(0.0f32, |sum, owner| sum + owned[owner * SUMS + j]);
         let inverse = ccl_core::mhc::math::rsqrt(total(mixes) / (hc * d) as f32 + params.rms_eps);
         for (j, mix) in mix[..mixes].iter_mut().enumerate() {
@@ -218,18 +226,13 @@ unsafe fn tile<T: Lanes>(
     }
 }
 
-/// X' of `columns` columns of a row, from `from` on: stored, and widened into `values` with zeros up to whole blocks.
+/// X' of a block of a row: stored, and widened into `values`, by streams, with zeros up to the whole block.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn post_run<T: Lanes>(
-    params: &Params,
-    memory: &Buffers,
-    row: usize,
-    from: usize,
-    columns: usize,
-    values: &mut [f32],
-) {
-    let (hc, block) = (params.hc(), params.block());
+unsafe fn post_block<T: Lanes>(params: &Params, memory: &Buffers, row: usize, block: usize, values: &mut [f32]) {
+    let (hc, width, d) = (params.hc(), params.block(), params.hidden as usize);
+    let from = block * width;
+    let columns = width.min(d - from);
     // SAFETY: passed on.
     unsafe {
         match hc {
@@ -240,9 +243,8 @@ unsafe fn post_run<T: Lanes>(
     }
     // The last vector may have written beyond the row: what it read there was zero, but its sum need not be (0 times
     // infinity).
-    let padded = columns.next_multiple_of(block);
-    if padded > columns {
-        (0..hc).for_each(|i| values[i * RUN + columns..i * RUN + padded].fill(0.0));
+    if columns < width {
+        (0..hc).for_each(|i| values[i * width + columns..][..width - columns].fill(0.0));
     }
 }
 
@@ -260,16 +262,17 @@ unsafe fn post_streams<T: Lanes, const HC: usize>(
     use std::arch::x86_64::*;
     let d = params.hidden as usize;
     let streams = row * HC * d + from;
-    debug_assert!(values.len() >= (HC - 1) * RUN + columns.next_multiple_of(8));
+    let width = params.block();
+    debug_assert!(values.len() == HC * width && columns <= width);
     let values = values.as_mut_ptr();
-    // Below, a count of at most 8 elements is accessed, and `values` has whole vectors, since RUN is a multiple of 8.
+    // Below, a count of at most 8 elements is accessed, and `values` has whole vectors, since blocks are multiples of 8.
     // SAFETY: an offset inside the shapes that the caller vouches for.
     let residual = unsafe { memory.residual.cast::<T>().add(streams) };
     if !params.variant.has_post() {
         for (c, i) in (0..columns).step_by(8).flat_map(|c| (0..HC).map(move |i| (c, i))) {
             // SAFETY: inside the shapes that the caller vouches for.
             unsafe {
-                _mm256_storeu_ps(values.add(i * RUN + c), T::load(residual.add(i * d + c), (columns - c).min(8)))
+                _mm256_storeu_ps(values.add(i * width + c), T::load(residual.add(i * d + c), (columns - c).min(8)))
             };
         }
         return;
@@ -295,7 +298,7 @@ unsafe fn post_streams<T: Lanes, const HC: usize>(
                 for (factor, old) in of_streams[o].iter().zip(&old) {
                     sum = _mm256_fmadd_ps(_mm256_set1_ps(*factor), *old, sum);
                 }
-                _mm256_storeu_ps(values.add(o * RUN + c), T::store(out.add(o * d + c), sum, count));
+                _mm256_storeu_ps(values.add(o * width + c), T::store(out.add(o * d + c), sum, count));
             }
         }
     };
@@ -303,62 +306,6 @@ unsafe fn post_streams<T: Lanes, const HC: usize>(
     (0..whole).step_by(8).for_each(|c| columns_at(c, 8));
     if whole < columns {
         columns_at(whole, columns - whole);
-    }
-}
-
-/// Adds a run's block sums to the owners' partial sums.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn sum_run(
-    params: &Params,
-    n: usize,
-    weights: *const f32,
-    scratch: &mut Scratch,
-    rows: usize,
-    from: usize,
-    columns: usize,
-) {
-    let (hc, d, mixes, block) = (params.hc(), params.hidden as usize, params.mixes(), params.block());
-    let Scratch { values, partial } = scratch;
-    // Of the row's last block, which may be short: beyond the columns always zero.
-    let mut tail = [0.0f32; 8 * 128];
-    for j in 0..mixes {
-        for b in (0..columns).step_by(block) {
-            let owner = block_owner(n, (from + b) / block);
-            // SAFETY: inside `weights`.
-            let mut row_of_weights = unsafe { weights.add(j * hc * d + from + b) };
-            let mut stride = d;
-            if b + block > columns {
-                // Beyond the row is the next stream's.
-                for i in 0..hc {
-                    // SAFETY: the columns that the row has.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(
-                            row_of_weights.add(i * d),
-                            tail.as_mut_ptr().add(i * 128),
-                            columns - b,
-                        );
-                    }
-                }
-                row_of_weights = tail.as_ptr();
-                stride = 128;
-            }
-            for row in 0..rows {
-                let values = &values[row * hc * RUN + b..];
-                // SAFETY: whole blocks of `hc` streams, in both.
-                let sum = unsafe { lanes::dot(values.as_ptr(), RUN, row_of_weights, stride, hc, block) };
-                partial[(row * n + owner) * SUMS + j] += sum;
-            }
-        }
-    }
-    for b in (0..columns).step_by(block) {
-        let owner = block_owner(n, (from + b) / block);
-        for row in 0..rows {
-            let values = values[row * hc * RUN + b..].as_ptr();
-            // SAFETY: as above.
-            let sum = unsafe { lanes::dot(values, RUN, values, RUN, hc, block) };
-            partial[(row * n + owner) * SUMS + mixes] += sum;
-        }
     }
 }
 

@@ -7,11 +7,12 @@ use super::super::fold::Fold;
 use super::super::reduce::Target;
 use super::super::wait::GaveUp;
 use super::super::{Simd, trace};
-use super::lanes::Lanes;
-use super::{RUN, SUMS, TILE};
+use super::lanes::{Lanes, fetch};
+use super::sums::{self, Blocks, Room};
+use super::{SUMS, TILE};
 use crate::hooks;
 use ccl_core::mhc::reference;
-use ccl_core::mhc::{Buffers, MAX_MIXES, Params};
+use ccl_core::mhc::{Buffers, MAX_MIXES};
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::mhc::{MhcPhase, MhcPlan, row_sums};
 use ccl_core::plan::push::Transport;
@@ -38,8 +39,8 @@ struct Scratch {
     x: Vec<u64>,
     /// By rank: a message as its words follow one another.
     words: [Vec<u32>; MAX_RANKS],
-    /// [row of a tile, stream, RUN]: X' of own columns side by side.
-    values: Vec<f32>,
+    /// For a tile's rows.
+    room: Room,
     /// [row, sums]: of the own columns.
     own: Vec<f32>,
     /// [owner, row, sums].
@@ -128,6 +129,12 @@ impl Owners<'_> {
         let elements = params.hc() * d;
         let residual = self.buffers.residual.cast::<T>().wrapping_add(first * elements);
         fetch(residual, (rows * elements).min(EARLY));
+        if params.variant.has_pre() {
+            let of_tile = rows.min(TILE / params.hc());
+            if let Some(run) = self.blocks(self.rank).runs(params, of_tile).next() {
+                (0..4).for_each(|_| scratch.room.ask(params, self.buffers.weights, of_tile, run));
+            }
+        }
         for wire in 0..wires {
             // SAFETY: by the plan.
             let words =
@@ -412,37 +419,41 @@ impl Owners<'_> {
         Buffers { x: part.x.cast::<T>().wrapping_sub(before).cast(), ..*self.buffers }
     }
 
+    /// The blocks of an owner's columns.
+    fn blocks(&self, owner: usize) -> Blocks {
+        let (n, blocks) = (self.plan.reduce.n, self.plan.params.blocks());
+        let first = self.chunk(owner);
+        Blocks { first, step: n, count: blocks.saturating_sub(first).div_ceil(n) }
+    }
+
     /// Post and the sums of own columns.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn own<T: Lanes>(&self, part: &Round, scratch: &mut Scratch) {
-        let (params, n, memory) = (&self.plan.params, self.plan.reduce.n, self.memory::<T>(part));
-        let (hc, block, pre) = (params.hc(), params.block(), params.variant.has_pre());
-        let Scratch { values, own, .. } = scratch;
-        values.resize(TILE * RUN, 0.0);
+        let (params, memory) = (&self.plan.params, self.memory::<T>(part));
+        let (pre, mixes) = (params.variant.has_pre(), params.mixes());
+        let Scratch { room, own, .. } = scratch;
         own.resize(own.len().max(part.rows * SUMS), 0.0);
         own[..part.rows * SUMS].fill(0.0);
-        let (first, blocks) = (self.chunk(self.rank), params.blocks());
-        let of_tile = TILE / hc;
+        let of_tile = TILE / params.hc();
         for tile in (0..part.rows).step_by(of_tile) {
             let rows = of_tile.min(part.rows - tile);
-            // Own blocks side by side, as many as a run has.
-            for run in (first..blocks).step_by(n * (RUN / block)) {
-                let in_run = (run..blocks.min(run + n * (RUN / block))).step_by(n);
-                for (k, b) in in_run.clone().enumerate() {
-                    let columns = block.min(params.hidden as usize - b * block);
-                    for row in 0..rows {
-                        let values = &mut values[row * hc * RUN + k * block..];
-                        // SAFETY: passed on; x of own columns is reduced.
-                        unsafe {
-                            super::post_run::<T>(params, &memory, part.first + tile + row, b * block, columns, values);
-                        }
+            for run in self.blocks(self.rank).runs(params, rows) {
+                room.make(params, rows, run);
+                for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
+                    if pre {
+                        room.ask(params, memory.weights, rows, run);
                     }
+                    let values = room.values(params, rows, row, k);
+                    // SAFETY: passed on; x of own columns is reduced.
+                    unsafe { super::post_block::<T>(params, &memory, part.first + tile + row, run.at(k), values) };
                 }
                 if pre {
-                    let own = &mut own[tile * SUMS..][..rows * SUMS];
                     // SAFETY: the values of the rows' streams have just been made.
-                    unsafe { sum_blocks(params, memory.weights, values, own, in_run) };
+                    unsafe { sums::of_blocks(params, memory.weights, rows, run, room) };
+                    for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
+                        room.add_to(&mut own[(tile + row) * SUMS..][..=mixes], rows, row, k);
+                    }
                 }
             }
         }
@@ -455,14 +466,15 @@ impl Owners<'_> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn others_columns<T: Lanes>(&self, part: &Round, scratch: &mut Scratch) {
-        let (params, n, memory) = (&self.plan.params, self.plan.reduce.n, self.memory::<T>(part));
-        let (block, own) = (params.block(), self.chunk(self.rank));
+        let (params, memory) = (&self.plan.params, self.memory::<T>(part));
+        let one = Blocks { first: 0, step: 1, count: 1 };
+        scratch.room.make(params, 1, one);
         for row in 0..part.rows {
-            for b in (0..params.blocks()).filter(|b| b % n != own) {
-                let columns = block.min(params.hidden as usize - b * block);
-                // SAFETY: passed on; all of x is there.
-                unsafe {
-                    super::post_run::<T>(params, &memory, part.first + row, b * block, columns, &mut scratch.values);
+            for blocks in self.others().map(|owner| self.blocks(owner)) {
+                for k in 0..blocks.count {
+                    let values = scratch.room.values(params, 1, 0, 0);
+                    // SAFETY: passed on; all of x is there.
+                    unsafe { super::post_block::<T>(params, &memory, part.first + row, blocks.at(k), values) };
                 }
             }
         }
@@ -512,75 +524,5 @@ unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
     }
 }
 
-/// Asks for `elements` from `from` on, which will be needed soon, as far as the second cache: of every n-th block a part of the
-/// first cache's sets would have to hold all.
-#[cfg(target_arch = "x86_64")]
-fn fetch<E>(from: *const E, elements: usize) {
-    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    for line in (0..elements * size_of::<E>()).step_by(64) {
-        // SAFETY: a hint, which accesses nothing; every processor of this kind has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast::<i8>().wrapping_add(line)) };
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch<E>(_from: *const E, _elements: usize) {}
-
 /// Elements of the residual that are asked for while others' messages are on their way.
 const EARLY: usize = 32 << 10;
-/// Elements of `fn` that are asked for before they are needed.
-const AHEAD: usize = 4096;
-
-/// Adds the sums of blocks, whose columns lie side by side in `values`, to those of each row.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn sum_blocks(
-    params: &Params,
-    weights: *const f32,
-    values: &[f32],
-    own: &mut [f32],
-    blocks: std::iter::StepBy<std::ops::Range<usize>>,
-) {
-    use super::lanes::dot;
-    let (hc, d, mixes, block) = (params.hc(), params.hidden as usize, params.mixes(), params.block());
-    // Own blocks lie apart, so that the processor guesses badly what comes next.
-    let mut ahead = (0..mixes).flat_map(|j| blocks.clone().map(move |b| (j, b)));
-    let mut fetch_next = || {
-        if let Some((j, b)) = ahead.next() {
-            let of_block = weights.wrapping_add(j * hc * d + b * block);
-            (0..hc).for_each(|i| fetch(of_block.wrapping_add(i * d), block.min(d - b * block)));
-        }
-    };
-    (0..AHEAD / (hc * block)).for_each(|_| fetch_next());
-    let mut tail = [0.0f32; 8 * 128];
-    for j in 0..mixes {
-        for (k, b) in blocks.clone().enumerate() {
-            fetch_next();
-            // SAFETY: inside `weights`.
-            let mut of_block = unsafe { weights.add(j * hc * d + b * block) };
-            let (mut stride, columns) = (d, d - b * block);
-            if columns < block {
-                // Beyond the row is the next stream's.
-                for i in 0..hc {
-                    // SAFETY: the columns that the row has.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(of_block.add(i * d), tail.as_mut_ptr().add(i * 128), columns);
-                    }
-                }
-                (of_block, stride) = (tail.as_ptr(), 128);
-            }
-            for (row, own) in own.chunks_mut(SUMS).enumerate() {
-                let values = values[row * hc * RUN + k * block..].as_ptr();
-                // SAFETY: whole blocks of `hc` streams, in both.
-                own[j] += unsafe { dot(values, RUN, of_block, stride, hc, block) };
-            }
-        }
-    }
-    for k in 0..blocks.len() {
-        for (row, own) in own.chunks_mut(SUMS).enumerate() {
-            let values = values[row * hc * RUN + k * block..].as_ptr();
-            // SAFETY: as above.
-            own[mixes] += unsafe { dot(values, RUN, values, RUN, hc, block) };
-        }
-    }
-}
