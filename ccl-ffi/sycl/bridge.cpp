@@ -8,6 +8,8 @@
 #include <sycl/ext/oneapi/experimental/raw_kernel_arg.hpp>
 #include <sycl/sycl.hpp>
 
+#include <dlfcn.h>
+
 #include <memory>
 #include <mutex>
 #include <new>
@@ -27,10 +29,15 @@ static_assert(sizeof(sycl::event) == sizeof(cclx_sycl_event) && alignof(sycl::ev
 
 thread_local std::string failure;
 
+// What a submission ends with that was not to be recorded.
+struct Records {};
+
 template <typename Body> int contained(Body &&body) noexcept {
     try {
         body();
         return 0;
+    } catch (const Records &) {
+        return CCLX_SYCL_RECORDS;
     } catch (const std::exception &error) {
         try {
             failure = error.what();
@@ -44,7 +51,16 @@ template <typename Body> int contained(Body &&body) noexcept {
 
 const char *error() { return failure.c_str(); }
 
-sycl::queue &queue_of(void *own) { return *static_cast<sycl::queue *>(own); }
+// The graph that a submission is recorded for. The runtime exports this, but its headers hide it.
+using GraphOf = std::shared_ptr<void> (*)(const sycl::handler *);
+const GraphOf graph_of = reinterpret_cast<GraphOf>(dlsym(RTLD_DEFAULT, "_ZNK4sycl3_V17handler15getCommandGraphEv"));
+
+struct Queue {
+    sycl::queue queue;
+    bool ask_submit;
+};
+
+sycl::queue &queue_of(void *own) { return static_cast<Queue *>(own)->queue; }
 const sycl::event &event_of(const cclx_sycl_event *event) { return *reinterpret_cast<const sycl::event *>(event); }
 
 struct Known {
@@ -81,9 +97,26 @@ int devices(uint32_t most, void **devices, void **contexts, uint32_t *count) {
 // A queue is a shared pointer to what it is.
 uintptr_t queue_key(const void *queue) { return *static_cast<const uintptr_t *>(queue); }
 
+// Since 2026 a queue's state is also the driver's to tell. An adapter that doesn't have the driver record formats a text
+// about that each time that it is asked: several thousand instructions.
+bool ask_submit(const sycl::queue &queue) {
+#if __LIBSYCL_MAJOR_VERSION >= 9
+    if (!graph_of)
+        return false;
+    try {
+        Graph(queue.get_context(), queue.get_device(), {experimental::property::graph::enable_native_recording()});
+    } catch (const sycl::exception &) {
+        return true;
+    }
+#else
+    (void)queue;
+#endif
+    return false;
+}
+
 int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
     return contained([&] {
-        auto copy = std::make_unique<sycl::queue>(*static_cast<const sycl::queue *>(queue));
+        const auto *copy = static_cast<const sycl::queue *>(queue);
         *facts = {};
         facts->in_order = copy->is_in_order();
         if (copy->get_backend() == level_zero) {
@@ -91,17 +124,24 @@ int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
             facts->device = sycl::get_native<level_zero>(copy->get_device());
             facts->context = sycl::get_native<level_zero>(copy->get_context());
         }
-        *own = copy.release();
+        *own = new Queue{*copy, facts->level_zero && ask_submit(*copy)};
     });
 }
 
 void queue_close(void *own) {
-    contained([&] { delete static_cast<sycl::queue *>(own); });
+    contained([&] { delete static_cast<Queue *>(own); });
 }
 
-int queue_recording(void *own, uint32_t *recording) {
-    return contained(
-        [&] { *recording = queue_of(own).ext_oneapi_get_state() == experimental::queue_state::recording; });
+bool records(const sycl::queue &queue) {
+    return queue.ext_oneapi_get_state() == experimental::queue_state::recording;
+}
+
+int queue_recording(void *own, uint32_t whatever_it_costs, uint32_t *recording) {
+    if (!whatever_it_costs && static_cast<Queue *>(own)->ask_submit) {
+        *recording = CCLX_SYCL_ASK_SUBMIT;
+        return 0;
+    }
+    return contained([&] { *recording = records(queue_of(own)); });
 }
 
 int queue_list(void *own, void **list) {
@@ -141,6 +181,8 @@ void kernel_close(void *own_kernel) {
 sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after,
                       uint32_t count) {
     if (!work.kernel && work.bytes == 0) {
+        if (work.unless_recording && records(queue))
+            throw Records();
         std::vector<sycl::event> events;
         for (uint32_t i = 0; i < count; ++i)
             events.push_back(event_of(after[i]));
@@ -148,16 +190,15 @@ sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx
         return events.empty() ? queue.ext_oneapi_submit_barrier() : queue.ext_oneapi_submit_barrier(events);
     }
     return queue.submit([&](sycl::handler &handler) {
+        if (work.unless_recording && graph_of(&handler))
+            throw Records();
         for (uint32_t i = 0; i < count; ++i)
             handler.depends_on(event_of(after[i]));
         if (!work.kernel) {
             handler.memcpy(work.to, work.from, work.bytes);
             return;
         }
-        for (uint32_t i = 0; i < work.arguments; ++i) {
-            // Narrow ones are the first bytes of their words.
-            handler.set_arg(static_cast<int>(i), experimental::raw_kernel_arg(&work.words[i], work.sizes[i]));
-        }
+        handler.set_arg(0, experimental::raw_kernel_arg(work.words, work.word_bytes));
         const size_t items = work.items;
         handler.parallel_for(sycl::nd_range<1>{work.groups * items, items}, *static_cast<sycl::kernel *>(work.kernel));
     });

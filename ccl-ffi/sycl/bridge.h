@@ -7,8 +7,11 @@
 
 extern "C" {
 
+#define CCLX_SYCL_RECORDS 2
+#define CCLX_SYCL_ASK_SUBMIT 2
+
 // Raised with every change of what follows.
-#define CCLX_SYCL_BRIDGE_VERSION 1
+#define CCLX_SYCL_BRIDGE_VERSION 2
 
 // An event of the runtime, in memory of the caller's.
 typedef struct cclx_sycl_event {
@@ -28,12 +31,12 @@ typedef struct cclx_sycl_work {
     void *kernel;
     uint32_t groups;
     uint32_t items; // of a group
-    uint32_t arguments;
-    const uint64_t *words;
-    const size_t *sizes; // of the arguments, at most 8
+    const uint64_t *words; // its one argument, a structure
+    size_t word_bytes;
     void *to;
     const void *from;
     size_t bytes;
+    uint32_t unless_recording; // not if the queue records: the result is then CCLX_SYCL_RECORDS, and nothing was done
 } cclx_sycl_work;
 
 typedef struct cclx_sycl_bridge {
@@ -51,7 +54,9 @@ typedef struct cclx_sycl_bridge {
     // A handle of its own, which keeps the queue alive.
     int (*queue_open)(const void *queue, void **own, cclx_sycl_queue_facts *facts);
     void (*queue_close)(void *own);
-    int (*queue_recording)(void *own, uint32_t *recording);
+    // 1 if it records, 0 if not; if asking costs as much as submitting does, CCLX_SYCL_ASK_SUBMIT, unless `whatever_it_costs`:
+    // `unless_recording` tells.
+    int (*queue_recording)(void *own, uint32_t whatever_it_costs, uint32_t *recording);
     // Its immediate command list; null if it has a command queue instead.
     int (*queue_list)(void *own, void **list);
 

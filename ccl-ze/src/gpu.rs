@@ -146,7 +146,7 @@ impl Gpu {
         let mut gpu = Gpu {
             chain: Mutex::new(chain),
             turn,
-            modules: Modules::new(turn),
+            modules: Modules::new(turn, bridge.is_ok() || crate::hooks::packed()),
             _owned,
             context,
             device,

@@ -47,7 +47,6 @@ pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 pub const NO_CREDIT: u32 = 1 << 23;
 /// The sender of a channel rests after a message's first line, as it may.
 pub const REST_IN_MESSAGE: u32 = 1 << 25;
-
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
 
@@ -127,6 +126,23 @@ pub(crate) fn build_flags(family: &str) -> String {
         flags.push_str(" -ze-opt-disable");
     }
     flags
+}
+
+/// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the
+/// first communicator.
+#[cfg(feature = "test-hooks")]
+pub static PACKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether [`PACKED`] is switched on.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn packed() -> bool {
+    PACKED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Not without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub(crate) const fn packed() -> bool {
+    false
 }
 
 /// What [`SPIRV`] has in a family's place.

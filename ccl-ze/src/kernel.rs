@@ -42,6 +42,8 @@ pub(crate) struct Kernel {
     /// Sizes of its arguments.
     sizes: &'static [usize],
     by_table: bool,
+    /// Whether they are the members of one structure, each a 64-bit word.
+    packed: bool,
     /// The arguments that are set. Whoever launches has the device's turn, from the first to the append of the launch that
     /// they are for.
     set: QCell<Arguments>,
@@ -64,14 +66,16 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// A kernel of a module, whose groups have at most `most_items` work-items, and which reaches memory through a table, if
-    /// so `by_table`.
+    /// A kernel of a module, whose groups have at most `most_items` work-items, which reaches memory through a table, if
+    /// so `by_table`, and which has one argument, a structure of all, if `packed`.
+    #[expect(clippy::too_many_arguments, reason = "what a kernel is made of")]
     pub(crate) fn create(
         api: &Arc<Api>,
         module: ze_module_handle_t,
         signature: &Signature,
         most_items: u32,
         by_table: bool,
+        packed: bool,
         turn: QCellOwnerID,
     ) -> Result<Kernel> {
         let Signature { name, arg_sizes: sizes } = signature;
@@ -83,18 +87,27 @@ impl Kernel {
         made.map_err(|error| of_kernel(error, name))?;
         let facts = KernelFacts { name: name.clone(), group_size: 1, subgroup_size: 1, spilled: 0, resident_groups: 0 };
         let set = turn.cell(NOTHING_SET);
-        let mut kernel =
-            Kernel { on_queues: OnceLock::new(), api: api.clone(), module, handle, facts, sizes, by_table, set };
+        let mut kernel = Kernel {
+            on_queues: OnceLock::new(),
+            api: api.clone(),
+            module,
+            handle,
+            facts,
+            sizes,
+            by_table,
+            packed,
+            set,
+        };
         kernel.settle(most_items).map_err(|error| of_kernel(error, name))?;
         kernel.name_its_reach(handle).map_err(|error| of_kernel(error, name))?;
         Ok(kernel)
     }
 
     /// Tells the driver, of a handle of this kernel, that it reaches memory that is not among its arguments: the other ranks'
-    /// staging memory, whose addresses are in a table. A driver makes resident what a launch names, and nothing else
-    /// without this.
+    /// staging memory, whose addresses are in a table, or all of it, where the addresses are in a structure. A driver makes
+    /// resident what a launch names, and nothing else without this.
     fn name_its_reach(&self, handle: ze_kernel_handle_t) -> Result<()> {
-        if !self.by_table {
+        if !self.by_table && !self.packed {
             return Ok(());
         }
         // SAFETY: a live kernel.
@@ -160,13 +173,14 @@ impl Kernel {
             words[..2].copy_from_slice(&first);
             if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
                 let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
+                // Packed, only the first is an argument.
                 let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
                 let (pointers, nothing) = (pointers.as_mut_ptr(), std::ptr::null());
                 // Whatever fails, what is set is no longer known.
                 set.known = 0;
                 api.count();
-                // SAFETY: live list, kernel and events; one pointer per argument, each to a value at least as wide as the
-                // argument (the machine is little-endian, so a narrow one is the first bytes).
+                // SAFETY: live list, kernel and events; at least one pointer per argument, each to a value at least as wide as
+                // the argument (the machine is little-endian, so a narrow one is the first bytes; packed, all words are one).
                 let code =
                     unsafe { launch(list, self.handle, count, size, pointers, nothing, signal, waits, wait_list) };
                 api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
@@ -184,6 +198,16 @@ impl Kernel {
 
     /// Sets the arguments that have changed, one by one.
     fn set_each(&self, set: &mut Arguments, words: &[u64]) -> Result<()> {
+        if self.packed {
+            set.known = 0;
+            // SAFETY: a live kernel, whose one argument is a structure of these words.
+            unsafe {
+                ze!(self.api, zeKernelSetArgumentValue(self.handle, 0, size_of_val(words), words.as_ptr().cast()))?;
+            }
+            set.words[..words.len()].copy_from_slice(words);
+            set.known = (1 << words.len()) - 1;
+            return Ok(());
+        }
         for (index, (word, &size)) in (0..).zip(words.iter().zip(self.sizes)) {
             let (bit, place) = (1 << index, index as usize);
             if set.known & bit == 0 || set.words[place] != *word {
@@ -230,7 +254,7 @@ impl Drop for OwnedKernel {
 }
 
 impl Kernel {
-    /// Submits a launch to a SYCL queue, after `after`; `event` is then its event.
+    /// Submits a launch to a SYCL queue, as [`sycl::Queue::submit`] does.
     ///
     /// # Safety
     /// As for [`Kernel::launch`]; where a graph records the launch, as long as that may be replayed.
@@ -241,7 +265,12 @@ impl Kernel {
         words: &[u64],
         after: Option<&sycl::Event>,
         event: &sycl::Event,
-    ) -> Result<()> {
+        unless_recording: bool,
+    ) -> Result<bool> {
+        if !self.packed || words.len() != self.sizes.len() {
+            let what = format!("{} words for kernel {} on a SYCL queue", words.len(), self.facts.name);
+            return Err(Error::Internal(what));
+        }
         let kernel = match self.on_queues.get() {
             Some(known) => &known.kernel,
             None => {
@@ -250,9 +279,9 @@ impl Kernel {
                 &self.on_queues.get_or_init(|| made).kernel
             }
         };
-        let work = sycl::Work::Launch { kernel, groups, items: self.facts.group_size, words, sizes: self.sizes };
+        let work = sycl::Work::Launch { kernel, groups, items: self.facts.group_size, words };
         // SAFETY: passed on to the caller.
-        unsafe { queue.submit(work, after, event) }
+        unsafe { queue.submit(work, after, event, unless_recording) }
     }
 
     fn for_queues(&self, queue: &sycl::Queue) -> Result<QueueKernel> {

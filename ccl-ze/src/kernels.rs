@@ -69,6 +69,11 @@ impl Family {
         !matches!(self, Family::Probe | Family::Ring(_) | Family::Mhc)
     }
 
+    /// Whether its kernels may get their arguments as one structure; the link's test is launched on no queue.
+    pub(crate) const fn can_be_packed(self) -> bool {
+        !matches!(self, Family::Probe)
+    }
+
     /// Its place in [`Family::ALL`].
     pub(crate) const fn number(self) -> usize {
         match self {

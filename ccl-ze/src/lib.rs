@@ -44,6 +44,7 @@ pub mod log;
 mod memory;
 mod mhc;
 mod module;
+mod packed;
 mod raw;
 mod recording;
 mod registered;

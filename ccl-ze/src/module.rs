@@ -5,11 +5,13 @@
 use crate::api::{Api, ze};
 use crate::kernel::{Kernel, KernelFacts};
 use crate::kernels::{self, Family};
+use crate::packed;
 use ccl_core::device::DeviceFamily;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use qcell::QCellOwnerID;
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 /// A family's kernels as they are delivered; made from kernels/*.cl, see .ci/kernels.
@@ -79,6 +81,8 @@ pub(crate) struct Modules {
     compiling: Mutex<()>,
     /// What the kernels' arguments are opened by.
     turn: QCellOwnerID,
+    /// Whether kernels are of one argument.
+    packed: bool,
 }
 
 /// A kernel of a loaded family.
@@ -89,8 +93,9 @@ pub(crate) struct KernelId {
 }
 
 impl Modules {
-    pub(crate) fn new(turn: QCellOwnerID) -> Modules {
-        Modules { loaded: [const { OnceLock::new() }; Family::ALL.len()], compiling: Mutex::new(()), turn }
+    /// None yet. `packed`: kernels get their arguments as one structure, which is how a SYCL runtime launches them quickly.
+    pub(crate) fn new(turn: QCellOwnerID, packed: bool) -> Modules {
+        Modules { loaded: [const { OnceLock::new() }; Family::ALL.len()], compiling: Mutex::new(()), turn, packed }
     }
 
     /// Compiles a family, unless it is there already.
@@ -105,7 +110,15 @@ impl Modules {
         let _one_at_a_time = self.compiling.lock();
         let place = &self.loaded[family.number()];
         if place.get().is_none() {
-            let module = Module::create(family, api, context, device, device_family, self.turn)?;
+            let module = Module::create(
+                family,
+                api,
+                context,
+                device,
+                device_family,
+                self.turn,
+                self.packed && family.can_be_packed(),
+            )?;
             place.get_or_init(|| module);
         }
         Ok(())
@@ -163,6 +176,7 @@ impl Drop for Handle {
 
 impl Module {
     /// Compiles a family and makes all its kernels.
+    #[expect(clippy::too_many_arguments, reason = "what a module is made of")]
     fn create(
         family: Family,
         api: &Arc<Api>,
@@ -170,19 +184,20 @@ impl Module {
         device: ze_device_handle_t,
         device_family: DeviceFamily,
         turn: QCellOwnerID,
+        packed: bool,
     ) -> Result<Module> {
         let items = group_items(family, device_family);
         let (handle, most_items) = match Takes::ask(api, device)? {
-            Takes::Spirv => (spirv(family, api, context, device)?, items.min(most_items(api, device)?)),
+            Takes::Spirv => (spirv(family, api, context, device, packed)?, items.min(most_items(api, device)?)),
             // A native kernel plays a whole group.
             #[cfg(feature = "soft")]
-            Takes::Native => (native(family, api, context, device)?, 1),
+            Takes::Native => (native(family, api, context, device, packed)?, 1),
         };
         let module = Handle { api: api.clone(), handle };
         let signatures = family.kernels();
         let kernels = signatures
             .iter()
-            .map(|signature| Kernel::create(api, handle, signature, most_items, family.by_table(), turn));
+            .map(|signature| Kernel::create(api, handle, signature, most_items, family.by_table(), packed, turn));
         let kernels = kernels.collect::<Result<Vec<_>>>()?;
         let module = Module { kernels, _handle: module };
         for Kernel { facts, .. } in &module.kernels {
@@ -252,6 +267,7 @@ fn spirv(
     api: &Api,
     context: ze_context_handle_t,
     device: ze_device_handle_t,
+    packed: bool,
 ) -> Result<ze_module_handle_t> {
     #[cfg(feature = "test-hooks")]
     let image = crate::hooks::replaced(&family.name()).unwrap_or(delivered(family));
@@ -260,6 +276,7 @@ fn spirv(
     if image.is_empty() {
         return Err(Error::NotImplemented(format!("{} on a device that takes SPIR-V", family.name())));
     }
+    let image = if packed { Cow::Owned(packed::packed(image)?) } else { Cow::Borrowed(image) };
     #[cfg(feature = "test-hooks")]
     let flags = kernels::terminated(&crate::hooks::build_flags(&family.name()))?;
     #[cfg(not(feature = "test-hooks"))]
@@ -323,12 +340,17 @@ fn native(
     api: &Api,
     context: ze_context_handle_t,
     device: ze_device_handle_t,
+    packed: bool,
 ) -> Result<ze_module_handle_t> {
     use sha2::{Digest, Sha256};
     use ze_soft::ext;
     let kernels = family.kernels();
     let mut twins = crate::twins::all();
     twins.retain(|twin| kernels.iter().any(|kernel| kernel.name == twin.name));
+    // The driver tells functions apart by the image that names them: those of one argument go in another order.
+    if packed {
+        twins.reverse();
+    }
     let names: Vec<&str> = twins.iter().map(|t| t.name.as_str()).collect();
     let image = ext::module_image(&names);
     let sha256: [u8; 32] = Sha256::digest(&image).into();
@@ -338,16 +360,12 @@ fn native(
     let register: ext::zeSoftRegisterKernel_t = unsafe { std::mem::transmute(register.as_ptr()) };
     for twin in &twins {
         let name = kernels::terminated(&twin.name)?;
+        let one = [size_of::<u64>() * twin.arg_sizes.len()];
+        let sizes = if packed { &one } else { twin.arg_sizes };
         api.count();
         // SAFETY: hash, name and sizes outlive the call; the function is one of this library, which isn't unloaded.
         let code = unsafe {
-            register(
-                &raw const sha256,
-                name.as_ptr(),
-                Some(twin.function),
-                twin.arg_sizes.len() as u32,
-                twin.arg_sizes.as_ptr(),
-            )
+            register(&raw const sha256, name.as_ptr(), Some(twin.function), sizes.len() as u32, sizes.as_ptr())
         };
         api.check("zeSoftRegisterKernel", code)?;
     }

@@ -300,7 +300,7 @@ impl Stream {
             }
             let work = if bytes == 0 { Work::Nothing } else { Work::Copy { to, from, bytes } };
             // SAFETY: the ranges are the caller's duty.
-            return unsafe { queue.submit(work, None, &queue.event()) };
+            return unsafe { queue.submit(work, None, &queue.event(), false) }.map(drop);
         }
         let _guard = self.lock.lock();
         let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
@@ -373,7 +373,7 @@ impl Drop for Stream {
 fn end_of(queue: &Queue) -> Result<Event> {
     let event = queue.event();
     // SAFETY: it names no memory.
-    unsafe { queue.submit(Work::Nothing, None, &event)? };
+    unsafe { queue.submit(Work::Nothing, None, &event, false)? };
     Ok(event)
 }
 

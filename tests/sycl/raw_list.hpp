@@ -22,8 +22,7 @@ sycl::event in_order(sycl::queue &queue, const cclx_sycl_work &work, const cclx_
     auto size = driver<int(ze_kernel_handle_t, uint32_t, uint32_t, uint32_t)>("zeKernelSetGroupSize");
     auto launch = driver<int(ze_command_list_handle_t, ze_kernel_handle_t, const Count *, void *, uint32_t, void *)>(
         "zeCommandListAppendLaunchKernel");
-    for (uint32_t i = 0; i < work.arguments; ++i)
-        set(kernel, i, work.sizes[i], &work.words[i]);
+    set(kernel, 0, work.word_bytes, work.words);
     size(kernel, work.items, 1, 1);
     const Count groups = {work.groups, 1, 1};
     launch(list, kernel, &groups, nullptr, 0, nullptr);

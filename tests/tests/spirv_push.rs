@@ -10,7 +10,9 @@ use ccl_core::plan::{Plan, Registered, Request};
 use ccl_core::{DataType, Factor, Order, ReduceOp, reference};
 use ccl_tests::local::Peer;
 use ccl_tests::{Rank, data, spirv};
+use ccl_ze::hooks;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Fewer than ranks, a line, a block, their neighbours, several rounds.
 const COUNTS: [usize; 9] = [1, 3, 63, 64, 129, 1000, 1025, 6_001, 20_011];
@@ -180,6 +182,19 @@ fn two_ranks_mesh_in_bulk() {
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn four_ranks_mesh_in_bulk() {
     all("four_ranks_mesh_in_bulk", 4, "mesh", "bulk", &[64], 30);
+}
+
+/// As SYCL queues launch them. Compiled without optimization, since nothing else has these modules compiled.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn two_ranks_with_one_argument_a_kernel() {
+    let group = spirv::group("two_ranks_with_one_argument_a_kernel", 2).env("CCL_ALLREDUCE", "mesh");
+    let group = group.env("CCLX_TRANSPORT", "lines").env("CCLX_GRANULE", 16).env("CCLX_PUSH_TILES", 4);
+    group.env("CCLX_MAX_WIRES", 3).run(|rank| {
+        hooks::PACKED.store(true, Relaxed);
+        hooks::UNOPTIMIZED.set(vec![String::new()]).unwrap();
+        check(rank, 30, "mesh");
+    });
 }
 
 #[test]

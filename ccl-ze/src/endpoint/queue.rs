@@ -26,9 +26,13 @@ impl ZeEndpoint {
                     .into(),
             ));
         }
-        if !queue.is_recording()? {
+        let recording = queue.is_known_to_record()?;
+        if recording != Some(true) {
             // SAFETY: passed on to the caller.
-            return unsafe { self.issue_on_queue(stream, queue, executable, io) };
+            let issued = unsafe { self.issue_on_queue(stream, queue, executable, io, recording.is_none())? };
+            if let Some(completed) = issued {
+                return Ok(completed);
+            }
         }
         match queue.captured(&self.gpu)? {
             // SAFETY: as above.
@@ -38,6 +42,8 @@ impl ZeEndpoint {
         }
     }
 
+    /// With `unless_recording` nothing is issued if the queue turns out to record: `None`.
+    ///
     /// # Safety
     /// As above.
     unsafe fn issue_on_queue(
@@ -46,7 +52,8 @@ impl ZeEndpoint {
         queue: &Queue,
         executable: &Executable,
         io: Io,
-    ) -> Result<Completed> {
+        unless_recording: bool,
+    ) -> Result<Option<Completed>> {
         let slot = self.take_queue_event(queue)?;
         // The lock is held over the submission: the chain's order is the order of issue.
         let mut chain = self.gpu.chain.lock();
@@ -60,10 +67,12 @@ impl ZeEndpoint {
         };
         let event = slot.on_queue().ok_or_else(|| Error::Internal("an event that is not a queue's".into()))?;
         // SAFETY: passed on to the caller.
-        unsafe { self.submit_to(queue, executable, io, after, event)? };
+        if !unsafe { self.submit_to(queue, executable, io, after, event, unless_recording)? } {
+            return Ok(None);
+        }
         self.keep_table(executable, &slot);
         chain.push(stream.id, &slot, false, predecessor, finished);
-        Ok(Completed::Issued(slot))
+        Ok(Some(Completed::Issued(slot)))
     }
 
     fn take_queue_event(&self, queue: &Queue) -> Result<Arc<EventSlot>> {
@@ -95,13 +104,14 @@ impl ZeEndpoint {
         let executable = own.as_ref().unwrap_or(executable);
         let (predecessor, event) = (graph.predecessor(stream.id), Arc::new(queue.event()));
         // SAFETY: passed on to the caller.
-        unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), &event)? };
+        unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), &event, false)? };
         graph.push(stream.id, event);
         Ok(Completed::Recorded(recording.clone(), None))
     }
 
     /// # Safety
     /// As above.
+    #[expect(clippy::too_many_arguments, reason = "what a submission takes")]
     unsafe fn submit_to(
         &self,
         queue: &Queue,
@@ -109,19 +119,20 @@ impl ZeEndpoint {
         io: Io,
         after: Option<&Event>,
         event: &Event,
-    ) -> Result<()> {
+        unless_recording: bool,
+    ) -> Result<bool> {
         let launch = |kernel, groups, words: &[u64]| {
             // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
-            unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, event) }
+            unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, event, unless_recording) }
         };
         match &executable.kind {
             Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
                 let work = Work::Copy { to: io.recv, from: io.send, bytes: *bytes };
                 // SAFETY: the buffers are the caller's duty.
-                unsafe { queue.submit(work, after, event) }
+                unsafe { queue.submit(work, after, event, unless_recording) }
             }
             // SAFETY: it names no memory.
-            Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, event) },
+            Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, event, unless_recording) },
             Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
             Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
             Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, &with_buffers(arguments, io)),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 /// The version of the declarations.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Major versions of libsycl for which there is a bridge.
 pub const RELEASES: [u32; 2] = [8, 9];
 /// Most devices that are asked for.
@@ -33,12 +33,12 @@ pub(super) struct RawWork {
     pub(super) kernel: *mut c_void,
     pub(super) groups: u32,
     pub(super) items: u32,
-    pub(super) arguments: u32,
     pub(super) words: *const u64,
-    pub(super) sizes: *const usize,
+    pub(super) word_bytes: usize,
     pub(super) to: *mut c_void,
     pub(super) from: *const c_void,
     pub(super) bytes: usize,
+    pub(super) unless_recording: u32,
 }
 
 /// The bridge's functions. Those that return an `int` return 0 or have a text in `error`.
@@ -51,7 +51,7 @@ pub(super) struct Functions {
     pub(super) queue_key: unsafe extern "C" fn(*const c_void) -> usize,
     pub(super) queue_open: unsafe extern "C" fn(*const c_void, *mut *mut c_void, *mut QueueFacts) -> c_int,
     pub(super) queue_close: unsafe extern "C" fn(*mut c_void),
-    pub(super) queue_recording: unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int,
+    pub(super) queue_recording: unsafe extern "C" fn(*mut c_void, u32, *mut u32) -> c_int,
     pub(super) queue_list: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int,
     pub(super) graph_open: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int,
     pub(super) graph_is: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut u32) -> c_int,
@@ -63,6 +63,11 @@ pub(super) struct Functions {
     pub(super) event_finished: unsafe extern "C" fn(*const RawEvent, *mut u32) -> c_int,
     pub(super) event_close: unsafe extern "C" fn(*mut RawEvent),
 }
+
+/// What a submission returns that was not to be recorded.
+pub(super) const RECORDS: c_int = 2;
+/// What a queue says that only tells as it is submitted to.
+pub(super) const ASK_SUBMIT: u32 = 2;
 
 type Open = unsafe extern "C" fn(u32) -> *const Functions;
 

@@ -33,16 +33,18 @@ impl Place {
         self.there.then_some(&raw const self.raw)
     }
 
-    /// Has `make` make an event here, in place of the old one if it succeeds.
-    pub(super) fn renew(&mut self, bridge: &Bridge, make: impl FnOnce(*mut RawEvent) -> Result<()>) -> Result<()> {
+    /// Has `make` make an event here, in place of the old one if it does: then true.
+    pub(super) fn renew(&mut self, bridge: &Bridge, make: impl FnOnce(*mut RawEvent) -> Result<bool>) -> Result<bool> {
         let mut fresh = RawEvent::default();
-        make(&raw mut fresh)?;
+        if !make(&raw mut fresh)? {
+            return Ok(false);
+        }
         let mut old = std::mem::replace(&mut self.raw, fresh);
         if std::mem::replace(&mut self.there, true) {
             // SAFETY: an event that was made here, and that nobody refers to by its place.
             unsafe { (bridge.functions.event_close)(&raw mut old) };
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! SYCL queues: what they are, and what is submitted to them.
 
-use super::bridge::{Bridge, QueueFacts, RawWork};
+use super::bridge::{ASK_SUBMIT, Bridge, QueueFacts, RECORDS, RawWork};
 use super::event::Event;
 use crate::gpu::Gpu;
 use crate::stream::Stream;
@@ -27,8 +27,8 @@ unsafe impl Sync for Queue {}
 
 /// What is submitted.
 pub(crate) enum Work<'a> {
-    /// A kernel's launch.
-    Launch { kernel: &'a Kernel, groups: u32, items: u32, words: &'a [u64], sizes: &'a [usize] },
+    /// A kernel's launch; its one argument is a structure of these words.
+    Launch { kernel: &'a Kernel, groups: u32, items: u32, words: &'a [u64] },
     /// A copy of more than no bytes.
     Copy { to: *mut c_void, from: *const c_void, bytes: usize },
     /// Nothing but the event.
@@ -102,11 +102,22 @@ impl Queue {
 
     /// Whether what is submitted now is recorded for a graph.
     pub(crate) fn is_recording(&self) -> Result<bool> {
+        Ok(self.ask_recording(true)? != 0)
+    }
+
+    /// The same if that is quickly told, else `None`: a submission tells.
+    pub(crate) fn is_known_to_record(&self) -> Result<Option<bool>> {
+        let recording = self.ask_recording(false)?;
+        Ok((recording != ASK_SUBMIT).then_some(recording != 0))
+    }
+
+    fn ask_recording(&self, whatever_it_costs: bool) -> Result<u32> {
         let mut recording = 0;
         // SAFETY: an own handle, and a place for the answer.
-        let code = unsafe { (self.bridge.functions.queue_recording)(self.own, &raw mut recording) };
+        let code =
+            unsafe { (self.bridge.functions.queue_recording)(self.own, whatever_it_costs.into(), &raw mut recording) };
         self.bridge.check("sycl::queue::ext_oneapi_get_state", code)?;
-        Ok(recording != 0)
+        Ok(recording)
     }
 
     /// The queue's command list, if the driver itself captures it: the runtime's native recording.
@@ -128,29 +139,33 @@ impl Queue {
         Ok(Some(stream))
     }
 
-    /// Submits in the queue's order and after `after`; `event` is then its event.
+    /// Submits in the queue's order and after `after`; `event` is then its event. With `unless_recording` nothing is done if
+    /// the queue records: false.
     ///
     /// # Safety
     /// What `work` names is valid until it has finished, or as long as a graph that records it may be replayed.
-    pub(crate) unsafe fn submit(&self, work: Work<'_>, after: Option<&Event>, event: &Event) -> Result<()> {
+    pub(crate) unsafe fn submit(
+        &self,
+        work: Work<'_>,
+        after: Option<&Event>,
+        event: &Event,
+        unless_recording: bool,
+    ) -> Result<bool> {
         let mut raw = RawWork {
             kernel: null_mut(),
             groups: 0,
             items: 0,
-            arguments: 0,
             words: null(),
-            sizes: null(),
+            word_bytes: 0,
             to: null_mut(),
             from: null(),
             bytes: 0,
+            unless_recording: unless_recording.into(),
         };
         match work {
-            Work::Launch { kernel, groups, items, words, sizes } => {
-                if words.len() != sizes.len() {
-                    return Err(Error::Internal(format!("{} arguments for {}", words.len(), sizes.len())));
-                }
+            Work::Launch { kernel, groups, items, words } => {
                 (raw.kernel, raw.groups, raw.items) = (kernel.own, groups, items);
-                (raw.arguments, raw.words, raw.sizes) = (words.len() as u32, words.as_ptr(), sizes.as_ptr());
+                (raw.words, raw.word_bytes) = (words.as_ptr(), size_of_val(words));
             }
             Work::Copy { to, from, bytes } => (raw.to, raw.from, raw.bytes) = (to, from, bytes),
             Work::Nothing => {}
@@ -159,10 +174,13 @@ impl Queue {
         let awaited = after.as_ref().and_then(|place| place.get());
         let (list, count) = (awaited.as_ref().map_or(null(), std::ptr::from_ref), u32::from(awaited.is_some()));
         event.place.lock().renew(self.bridge, |place| {
-            // SAFETY: own handles; words and sizes are as many as it says; the awaited event is kept from changing by its
+            // SAFETY: own handles; the words take the bytes it says; the awaited event is kept from changing by its
             // lock; the place is for one event. The rest is the caller's duty.
             let code = unsafe { (self.bridge.functions.submit)(self.own, &raw const raw, list, count, place) };
-            self.bridge.check("sycl::queue::submit", code)
+            if unless_recording && code == RECORDS {
+                return Ok(false);
+            }
+            self.bridge.check("sycl::queue::submit", code).map(|()| true)
         })
     }
 

@@ -45,13 +45,19 @@ fn simd() -> Simd {
     *SIMD.get_or_init(Simd::detect)
 }
 
-/// Argument `index` of a launch.
+/// Argument `index` of a launch. Where there is only one, that is a structure of a 64-bit word for each.
 ///
 /// # Safety
 /// The driver checked the number and sizes of the arguments against those registered with the kernel.
 unsafe fn arg<T: Copy>(launch: &zesoft_launch_t, index: usize) -> T {
-    // SAFETY: by this function's contract there is such an argument, of T's size.
-    unsafe { (*launch.args.add(index)).cast::<T>().read_unaligned() }
+    // SAFETY: by this function's contract there is such an argument, of T's size; no twin has just one. The machine is
+    // little-endian, so that a narrow one is the first bytes of its word.
+    unsafe {
+        if launch.arg_count == 1 {
+            return (*launch.args).cast::<u64>().add(index).cast::<T>().read_unaligned();
+        }
+        (*launch.args.add(index)).cast::<T>().read_unaligned()
+    }
 }
 
 /// The ring of one line form (by its payload), of elements that fill `P` words of a line.
