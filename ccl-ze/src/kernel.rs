@@ -68,7 +68,6 @@ unsafe impl Sync for Kernel {}
 impl Kernel {
     /// A kernel of a module, whose groups have at most `most_items` work-items, which reaches memory through a table, if
     /// so `by_table`, and which has one argument, a structure of all, if `packed`.
-    #[expect(clippy::too_many_arguments, reason = "what a kernel is made of")]
     pub(crate) fn create(
         api: &Arc<Api>,
         module: ze_module_handle_t,

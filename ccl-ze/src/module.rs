@@ -176,7 +176,6 @@ impl Drop for Handle {
 
 impl Module {
     /// Compiles a family and makes all its kernels.
-    #[expect(clippy::too_many_arguments, reason = "what a module is made of")]
     fn create(
         family: Family,
         api: &Arc<Api>,

@@ -111,7 +111,6 @@ impl ZeEndpoint {
 
     /// # Safety
     /// As above.
-    #[expect(clippy::too_many_arguments, reason = "what a submission takes")]
     unsafe fn submit_to(
         &self,
         queue: &Queue,
