@@ -114,7 +114,7 @@ built_program() { # PACKAGE KIND NAME, with KIND test or lib
         | select(.target.kind | any(. == $kind or ($kind == "lib" and endswith("lib")))) | .executable' | tail -n 1
 }
 
-# test_program PACKAGE KIND NAME [ARGUMENTS]: runs it where cargo would.
+# test_program PACKAGE KIND NAME [ARGUMENTS]: runs it.
 test_program() {
     local program
     program=$(built_program "$1" "$2" "$3")
