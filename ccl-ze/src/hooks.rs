@@ -47,6 +47,9 @@ pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
 pub const NO_CREDIT: u32 = 1 << 23;
 /// The sender of a channel rests after a message's first line, as it may.
 pub const REST_IN_MESSAGE: u32 = 1 << 25;
+/// Boundaries are recorded as those of device kernels are, though the kernels are native.
+pub const BOUNDARIES_OF_KERNELS: u32 = 1 << 26;
+
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
 

@@ -1,6 +1,7 @@
 //! mHC boundaries on an endpoint.
 
 use super::{Executable, Kind, ZeEndpoint};
+use crate::hooks;
 use crate::mhc::{self, Workspace};
 use crate::recording::Recording;
 use ccl_core::mhc::{Buffers, Params};
@@ -40,7 +41,7 @@ impl ZeEndpoint {
     /// in the way. A native kernel needs none.
     pub(super) fn of_recording(&self, recording: &Recording, executable: &Executable) -> Result<Option<Executable>> {
         match &executable.kind {
-            Kind::Mhc(launch) if !self.gpu.facts.native => {
+            Kind::Mhc(launch) if !self.gpu.facts.native || hooks::on(self.hooks, hooks::BOUNDARIES_OF_KERNELS) => {
                 let memory = recording.workspace(&self.gpu, || mhc::memory(&self.gpu, &self.stream))?;
                 Ok(Some(Executable { kind: Kind::Mhc(launch.with_memory(memory)) }))
             }
@@ -67,5 +68,50 @@ impl ZeEndpoint {
         let ready = workspace.fused.ready(&self.gpu, params, design, plan)?;
         let launch = workspace.fused.launch(&ready, rank, buffers, addresses, workspace.memory());
         Ok(Executable { kind: Kind::Fused(launch) })
+    }
+}
+
+#[cfg(all(test, feature = "soft", feature = "test-hooks"))]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::communicator::Communicator;
+    use ccl_core::comm::StartState;
+    use ccl_core::config::{Config, DeviceChoice};
+    use ccl_core::mhc::Variant;
+    use ccl_core::{DataType, bootstrap};
+
+    /// What every recording of a boundary goes by, on a list or a SYCL queue: memory that is neither an eager boundary's nor
+    /// another recording's.
+    #[test]
+    fn recorded_boundaries_have_memory_of_their_recording() {
+        for (hooks, kernels) in [(hooks::BOUNDARIES_OF_KERNELS, true), (hooks::TRACE, false)] {
+            let start = StartState { hooks, ..StartState::default() };
+            let config = Config { device: DeviceChoice::Soft, ..Config::default() };
+            let mesh = bootstrap::local(1).unwrap().remove(0);
+            let comm = Communicator::builder_with(config).start(start).init_local(mesh).unwrap();
+            comm.prepare_mhc().unwrap();
+            let endpoint = comm.core().endpoint();
+            let params = Params::new(Variant::V4, DataType::Float32, 3, 64, 4);
+            let eager = endpoint.mhc(&params, 1, &Buffers::default()).unwrap();
+            let memory = |executable: &Executable| match &executable.kind {
+                Kind::Mhc(launch) => {
+                    let address = launch.memory.address as u64;
+                    assert!(launch.arguments.contains(&address), "the kernel is told of it");
+                    address
+                }
+                _ => panic!("not a boundary"),
+            };
+            let recordings = [Recording::new(), Recording::new()];
+            let recorded = |which: usize| endpoint.for_recording(&recordings[which], &eager).unwrap();
+            let all = [0, 0, 1].map(|which| recorded(which).as_ref().map(memory));
+            if !kernels {
+                assert_eq!(all, [None; 3], "native kernels share nothing");
+                continue;
+            }
+            assert_eq!(all[0], all[1], "boundaries of one recording take turns");
+            assert!(all[0].is_some() && all[2].is_some() && all[0] != all[2]);
+            assert!(!all.contains(&Some(memory(&eager))));
+        }
     }
 }
