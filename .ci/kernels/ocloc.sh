@@ -107,7 +107,10 @@ for device in "${DEVICES[@]}"; do
     for place in "${!families[@]}"; do
         family=${families[$place]}
         if ! wanted "$place" "$family" "$device"; then
-            [[ $family == fused_* ]] || committed_rows "$family" "$device" >"$SCRATCH/$device-$family.rows"
+            [[ $family != fused_* ]] || continue
+            committed_rows "$family" "$device" >"$SCRATCH/$device-$family.rows"
+            (($(wc -l <"$SCRATCH/$device-$family.rows") == kernels_in[$family])) ||
+                die "the committed table has not one row for each kernel of $family on $device"
             continue
         fi
         while (($(jobs -rp | wc -l) >= $(nproc))); do
