@@ -10,6 +10,7 @@ pub use completion::{Completion, Health, wait};
 
 use crate::collective::CollectiveCall;
 use crate::config::{Check, Config};
+use crate::cores;
 use crate::device::{Device, Edges, Endpoint, Io, Place};
 use crate::error::{Error, Result};
 use crate::mesh::Mesh;
@@ -141,6 +142,7 @@ impl<D: Device> Communicator<D> {
             config: config.hash(),
             alike: config.alike().map(|(name, value)| (name.to_owned(), value)).collect(),
             device: device.facts().clone(),
+            cpus: cores::of_this_thread(),
         };
         let hellos: Vec<Hello> =
             mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
@@ -151,7 +153,7 @@ impl<D: Device> Communicator<D> {
         let reaches = hellos.iter().enumerate().all(|(peer, hello)| peer == rank || device.reaches(&hello.device));
         let reaches = gather_flags(mesh, reaches, "P2P access")?;
         let mut place = topology::place(&reaches, config);
-        let cores = std::thread::available_parallelism().map_or(1, |c| c.get());
+        let cpus: Vec<&[u32]> = hellos.iter().map(|hello| hello.cpus.as_slice()).collect();
         let state = CommState {
             base: start.base,
             tag_limit: start.tag_limit,
@@ -162,7 +164,7 @@ impl<D: Device> Communicator<D> {
             calls: 0,
             // The host's deadline comes first and says more; this is for the case that the host is gone.
             spin_limit_ms: 2 * config.timeout.as_millis() as u64 + 2_000,
-            spins_before_yield: if n <= cores { 2_000 } else { 0 },
+            spins_before_yield: if cores::suffice(&cpus) { 2_000 } else { 0 },
             spins_per_ms: 0,
             slot_tiles: agreed.slot_tiles,
             push_tiles: agreed.push_tiles,

@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod collective;
 pub mod comm;
 pub mod config;
+mod cores;
 pub mod corpus;
 pub mod device;
 pub mod error;

@@ -24,6 +24,8 @@ pub struct Hello {
     pub alike: Vec<(String, String)>,
     /// Its device.
     pub device: DeviceFacts,
+    /// The processors on which it may run.
+    pub cpus: Vec<u32>,
 }
 
 /// Checks the ranks against one another and settles what selection depends on. Gives the same answer, or the same

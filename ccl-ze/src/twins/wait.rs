@@ -4,8 +4,6 @@ use ccl_core::protocol::{CommState, Fault, HostBlock, SPINS_PER_ABORT_POLL, Stag
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// How often a waiter looks without a pause in between: a peer that is about as fast comes within that.
-const LOOKS: u32 = 300;
 /// Turns of giving the processor away before the waiter sleeps.
 const YIELDS_BEFORE_PARK: u32 = 2_000;
 /// Longest sleep: the abort word and the limit are looked at this often.
@@ -52,14 +50,6 @@ impl<'a> Waiter<'a> {
     }
 
     fn until_slow(&self, flag: impl Fn() -> u32, tag: u32) -> Result<(), GaveUp> {
-        if self.spins_before_yield > 0 {
-            for _ in 0..LOOKS {
-                one_at_a_time();
-                if flag() == tag {
-                    return Ok(());
-                }
-            }
-        }
         for spin in 1..=self.spins_before_yield {
             if flag() == tag {
                 return Ok(());
@@ -123,19 +113,6 @@ impl<'a> Waiter<'a> {
             }
         }
     }
-}
-
-/// Has the look before it end before the next one begins. Looks that may follow one another at once fill the processor's
-/// queue of loads, and the flag that comes meanwhile is seen when they are through, 0.8 us later (docs/performance.md).
-#[inline(always)]
-fn one_at_a_time() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction is every such processor's, and accesses nothing.
-    unsafe {
-        std::arch::x86_64::_mm_lfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    std::hint::spin_loop();
 }
 
 fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
