@@ -84,20 +84,59 @@ INLINE void tell_host(const struct args *a, local struct entry *e, uint wire)
         tell_shape(a, e->call);
 }
 
-INLINE void enter(const struct args *a, local struct entry *e, uint wire)
-{
-    global struct comm_state *state = a->state;
+// What a call begins with. On NVIDIA's GPUs all of it is asked for before any is looked at, and meanwhile a work-item can
+// do what needs none of it: a trip to memory takes as long as hundreds of instructions.
+struct first {
+    uint busy;
+    uint poisoned;
+    uint base;
+    uint wraps;
+    uint tag_limit;
+    uint spins_per_ms;
+    uint check;
+    ulong calls;
+    ulong spin_limit_ms;
+};
+
 #ifdef __NVPTX__
-    e->overlapped = take_busy(&state->busy[wire]);
+#define KNOWN(word) first->word
+
+// All work-items of the group may come here, of which one, that `enters`, takes the busy word.
+INLINE struct first ask_first(global struct comm_state *state, uint wire, bool enters)
+{
+    struct first f;
+    f.busy = take_busy(&state->busy[wire], enters);
+    f.poisoned = read_shared(&state->poisoned);
+    f.base = state->base;
+    f.wraps = state->wraps;
+    f.tag_limit = state->tag_limit;
+    f.spins_per_ms = state->spins_per_ms;
+    f.check = state->check;
+    f.calls = state->calls;
+    f.spin_limit_ms = state->spin_limit_ms;
+    // The loads stay ahead of what follows.
+    fence_of_spin();
+    return f;
+}
 #else
+#define KNOWN(word) state->word
+#endif
+
+INLINE void enter_with(const struct args *a, local struct entry *e, uint wire, const struct first *first)
+{
+#ifdef __NVPTX__
+    e->overlapped = first->busy;
+    e->failed = first->poisoned;
+#else
+    global struct comm_state *state = a->state;
     e->overlapped = atomic_xchg(&state->busy[wire], 1u);
     fence_device_acquire();
-#endif
     e->failed = read_shared(&state->poisoned);
-    e->call = state->calls + 1;
+#endif
+    e->call = KNOWN(calls) + 1;
     e->last = 0;
-    const uint base = state->base, wraps = state->wraps;
-    const bool crosses = a->rounds > state->tag_limit - base;
+    const uint base = KNOWN(base), wraps = KNOWN(wraps);
+    const bool crosses = a->rounds > KNOWN(tag_limit) - base;
 #ifdef MUTANT_FROZEN_BASE
     e->base = 0;
 #else
@@ -106,15 +145,25 @@ INLINE void enter(const struct args *a, local struct entry *e, uint wire)
     e->next = crosses ? a->rounds : base + a->rounds;
     e->wraps = wraps + crosses;
     e->clearing = crosses ? wraps + 1 : 0;
-    const ulong per_ms = state->spins_per_ms != 0 ? state->spins_per_ms : SPINS_PER_MS;
-    const ulong looks = state->spin_limit_ms * per_ms / SPINS_PER_LOOK + 1;
+    const ulong per_ms = KNOWN(spins_per_ms) != 0 ? KNOWN(spins_per_ms) : SPINS_PER_MS;
+    const ulong looks = KNOWN(spin_limit_ms) * per_ms / SPINS_PER_LOOK + 1;
     e->looks = looks < 0xFFFFFFFFul ? (uint)looks : 0xFFFFFFFFu;
 #ifdef TELLS_LATE
     // A checked call may wait for its peers here already.
-    if (state->check == 0)
+    if (KNOWN(check) == 0)
         return;
 #endif
     tell_host(a, e, wire);
+}
+
+INLINE void enter(const struct args *a, local struct entry *e, uint wire)
+{
+#ifdef __NVPTX__
+    const struct first first = ask_first(a->state, wire, true);
+    enter_with(a, e, wire, &first);
+#else
+    enter_with(a, e, wire, 0);
+#endif
 }
 
 // Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
@@ -252,10 +301,14 @@ INLINE void fill_failed(const struct args *a, uint log2_elem)
 
 // What all work-items of a group do first; false if the collective overlaps another and must be left as it is, and
 // otherwise `going` says whether there is anything to be done before leaving.
-INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint wires, uint log2_elem, bool *going)
+INLINE bool begin_with(const struct args *a, local struct entry *e, uint wire, uint wires, uint log2_elem, bool *going,
+                       const struct first *first)
 {
     if (get_local_id(0) == 0) {
-        enter(a, e, wire);
+        if (first != 0)
+            enter_with(a, e, wire, first);
+        else
+            enter(a, e, wire);
         if (wire == 0 && !e->overlapped)
             compare(a, e);
     }
@@ -276,6 +329,11 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
     *going = e->failed == 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     return true;
+}
+
+INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint wires, uint log2_elem, bool *going)
+{
+    return begin_with(a, e, wire, wires, log2_elem, going, 0);
 }
 
 // All work-items of all groups come here, save those of a group that found its busy word taken.

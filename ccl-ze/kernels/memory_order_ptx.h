@@ -99,11 +99,23 @@ INLINE uint read_shared(volatile global uint *word)
 // What a call does with those words. A fence takes as long here as a trip to memory and back, so there are no more than
 // a call that begins behind the end of the one before needs: the end of a kernel orders all. That the words are busy
 // tells of two calls at once, which would not become harmless by an order.
-INLINE uint take_busy(volatile global uint *word)
+//
+// One work-item's alone, though others come here: who doesn't take it sees it free.
+INLINE uint take_busy(volatile global uint *word, bool takes)
 {
     uint busy;
-    __asm__ volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], 1;" : "=r"(busy) : "l"(word) : "memory");
+    __asm__ volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0;"
+                     " @p atom.relaxed.gpu.global.exch.b32 %0, [%1], 1; }"
+                     : "=&r"(busy)
+                     : "l"(word), "r"((uint)takes)
+                     : "memory");
     return busy;
+}
+
+// Has a line on its way to this multiprocessor's cache.
+INLINE void fetch_ahead(global const uchar *at)
+{
+    __asm__ volatile("prefetch.global.L1 [%0];" ::"l"(at) : "memory");
 }
 
 // The barrier orders the group's stores before the first work-item's fence, and that has them all before what it does. A

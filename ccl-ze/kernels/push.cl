@@ -4,6 +4,8 @@
 // Calls tell the host of themselves when their lines have gone, which on these takes as long as it takes.
 #ifdef __NVPTX__
 #define TELLS_LATE
+// More elements than these are no short message.
+#define SHORT_COUNT (1u << 28)
 #endif
 
 #include "layout.h"
