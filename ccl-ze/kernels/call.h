@@ -99,8 +99,6 @@ struct first {
 };
 
 #ifdef __NVPTX__
-#define KNOWN(word) first->word
-
 // All work-items of the group may come here, of which one, that `enters`, takes the busy word.
 INLINE struct first ask_first(global struct comm_state *state, uint wire, bool enters)
 {
@@ -118,17 +116,18 @@ INLINE struct first ask_first(global struct comm_state *state, uint wire, bool e
     fence_of_spin();
     return f;
 }
-#else
-#define KNOWN(word) state->word
 #endif
+
+// Where nothing was asked for ahead, it is now.
+#define KNOWN(word) (first != 0 ? first->word : state->word)
 
 INLINE void enter_with(const struct args *a, local struct entry *e, uint wire, const struct first *first)
 {
-#ifdef __NVPTX__
-    e->overlapped = first->busy;
-    e->failed = first->poisoned;
-#else
     global struct comm_state *state = a->state;
+#ifdef __NVPTX__
+    e->overlapped = first != 0 ? first->busy : take_busy(&state->busy[wire], true);
+    e->failed = first != 0 ? first->poisoned : read_shared(&state->poisoned);
+#else
     e->overlapped = atomic_xchg(&state->busy[wire], 1u);
     fence_device_acquire();
     e->failed = read_shared(&state->poisoned);
@@ -158,12 +157,7 @@ INLINE void enter_with(const struct args *a, local struct entry *e, uint wire, c
 
 INLINE void enter(const struct args *a, local struct entry *e, uint wire)
 {
-#ifdef __NVPTX__
-    const struct first first = ask_first(a->state, wire, true);
-    enter_with(a, e, wire, &first);
-#else
     enter_with(a, e, wire, 0);
-#endif
 }
 
 // Says why the collective failed, if nobody has: the fault's code is the last word that the host gets to see.
