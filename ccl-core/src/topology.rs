@@ -78,7 +78,18 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
     }
     let smallest = |of: fn(&DeviceFacts) -> u32| hellos.iter().map(|h| of(&h.device)).min().unwrap_or(0);
     let shown = smallest(|d| d.granule) as usize;
-    let wanted = if config.granule == 0 { shown } else { config.granule as usize };
+    // A mixture goes by the table of the slowest links.
+    let family = hellos
+        .iter()
+        .map(|h| h.device.family)
+        .reduce(|a, b| if a == b { a } else { DeviceFamily::IntelPcie })
+        .unwrap_or(DeviceFamily::Software);
+    let wanted = match (config.granule, family) {
+        // One instruction moves no more there, and wider lines are slower, as measured.
+        (0, DeviceFamily::Cuda) => shown.min(16),
+        (0, _) => shown,
+        (asked, _) => asked as usize,
+    };
     if wanted > shown {
         return Err(Error::InvalidUsage(format!(
             "CCLX_GRANULE={wanted} asks for more than the {shown} bytes that all devices and links are known to keep whole"
@@ -94,12 +105,6 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
     let every = |holds: fn(&DeviceFacts) -> bool| hellos.iter().all(|h| holds(&h.device));
     let push = every(|d| d.push);
     let bulk = push && every(|d| d.bulk);
-    // A mixture goes by the table of the slowest links.
-    let family = hellos
-        .iter()
-        .map(|h| h.device.family)
-        .reduce(|a, b| if a == b { a } else { DeviceFamily::IntelPcie })
-        .unwrap_or(DeviceFamily::Software);
     let slots = Slots::of(family, config);
     Ok(Agreed {
         n,

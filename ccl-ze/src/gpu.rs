@@ -129,12 +129,7 @@ impl Gpu {
             software: api.software,
             // The software driver's memory is a processor's, of which `ccl_core::slot` knows the order; of any other
             // link nothing is known yet.
-            granule: match api.software {
-                // One instruction moves no more there, and wider lines are slower.
-                true if on_gpu => 16,
-                true => 64,
-                false => 8,
-            },
+            granule: if api.software { 64 } else { 8 },
             resident_groups: 0,
             push: true,
             // The order of two stores is shown for a processor's memory only.
