@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # selftest.sh: shows that run-on-loader.sh passes a program without fault and catches each fault that provoke.c offers,
-# in the mode that is there to catch it; and that a graph is recorded and replayed through the loader.
+# in the mode that is there to catch it; and that a graph is recorded and replayed through the loader, and a plain program gets
+# what the driver has, and a refusal by name of what it has not.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +13,7 @@ source "$repo/.beds/loader/env"
 
 scratch_folder
 # The loader needs a newer C library than the compiler's: its symbols are resolved in the bed, not here.
-for program in provoke graphs; do
+for program in provoke graphs program; do
     cc -O1 -Wall -Werror -I"$LOADER_INCLUDE" "$here/$program.c" "$LOADER_LIBDIR/libze_loader.so.1" \
         -Wl,--allow-shlib-undefined -o "$SCRATCH/$program"
 done
@@ -46,6 +47,8 @@ judge 'no process used the loader' params no-call
 judge clean params none graphs
 # 0x78000025: not while a recording is under way.
 judge 'ERROR (2013265957) in zeEventHostSynchronize' params answers graphs
+judge clean full none program
+judge 'ERROR (ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) in zeImageCreate' params refused program
 
 ((wrong == 0)) || die "$wrong of the bed's own checks failed"
 say "selftest: the bed passes a clean program and catches every provoked fault"

@@ -401,8 +401,47 @@ functions! {
             hCommandList: ze_command_list_handle_t, numKernels: u32, pCommandId: *mut u64,
             phKernels: *mut ze_kernel_handle_t,
         ) -> ze_result_t;
+        zeCommandListAppendQueryKernelTimestamps: zeCommandListAppendQueryKernelTimestamps_t = fn(
+            hCommandList: ze_command_list_handle_t, numEvents: u32, phEvents: *mut ze_event_handle_t,
+            dstptr: *mut c_void, pOffsets: *const usize, hSignalEvent: ze_event_handle_t, numWaitEvents: u32,
+            phWaitEvents: *mut ze_event_handle_t,
+        ) -> ze_result_t;
+        zeVirtualMemReserve: zeVirtualMemReserve_t = fn(
+            hContext: ze_context_handle_t, pStart: *const c_void, size: usize, pptr: *mut *mut c_void,
+        ) -> ze_result_t;
+        zeVirtualMemFree: zeVirtualMemFree_t = fn(
+            hContext: ze_context_handle_t, ptr: *const c_void, size: usize,
+        ) -> ze_result_t;
+        zeVirtualMemQueryPageSize: zeVirtualMemQueryPageSize_t = fn(
+            hContext: ze_context_handle_t, hDevice: ze_device_handle_t, size: usize, pagesize: *mut usize,
+        ) -> ze_result_t;
+        zeVirtualMemMap: zeVirtualMemMap_t = fn(
+            hContext: ze_context_handle_t, ptr: *const c_void, size: usize, hPhysicalMemory: ze_physical_mem_handle_t,
+            offset: usize, access: ze_memory_access_attribute_t,
+        ) -> ze_result_t;
+        zeVirtualMemUnmap: zeVirtualMemUnmap_t = fn(
+            hContext: ze_context_handle_t, ptr: *const c_void, size: usize,
+        ) -> ze_result_t;
+        zeVirtualMemSetAccessAttribute: zeVirtualMemSetAccessAttribute_t = fn(
+            hContext: ze_context_handle_t, ptr: *const c_void, size: usize, access: ze_memory_access_attribute_t,
+        ) -> ze_result_t;
+        zeVirtualMemGetAccessAttribute: zeVirtualMemGetAccessAttribute_t = fn(
+            hContext: ze_context_handle_t, ptr: *const c_void, size: usize,
+            access: *mut ze_memory_access_attribute_t, outSize: *mut usize,
+        ) -> ze_result_t;
+        zePhysicalMemCreate: zePhysicalMemCreate_t = fn(
+            hContext: ze_context_handle_t, hDevice: ze_device_handle_t, desc: *mut ze_physical_mem_desc_t,
+            phPhysicalMemory: *mut ze_physical_mem_handle_t,
+        ) -> ze_result_t;
+        zePhysicalMemDestroy: zePhysicalMemDestroy_t = fn(
+            hContext: ze_context_handle_t, hPhysicalMemory: ze_physical_mem_handle_t,
+        ) -> ze_result_t;
     }
     extension {
+        zePhysicalMemGetProperties: zePhysicalMemGetProperties_t = fn(
+            hContext: ze_context_handle_t, hPhysicalMem: ze_physical_mem_handle_t,
+            pMemProperties: *mut ze_physical_mem_properties_t,
+        ) -> ze_result_t;
         zeCommandListIsMutableExp: zeCommandListIsMutableExp_t = fn(
             hCommandList: ze_command_list_handle_t, pIsMutable: *mut ze_bool_t,
         ) -> ze_result_t;

@@ -1,6 +1,9 @@
 // eager: what SYCL programs do with queues, memory and events, with nothing recorded.
 #include "kernels.hpp"
 
+#include <sycl/ext/oneapi/virtual_mem/physical_mem.hpp>
+#include <sycl/ext/oneapi/virtual_mem/virtual_mem.hpp>
+
 namespace {
 constexpr size_t N = 4096;
 
@@ -136,6 +139,35 @@ void profiled(const sycl::device &device, const sycl::context &context, const Ke
     sycl::free(a, queue);
 }
 
+// Addresses and memory apart: two places that are the same memory, and a part of it that can't be written.
+void virtual_memory(sycl::queue &queue) {
+    namespace exp = sycl::ext::oneapi::experimental;
+    const auto context = queue.get_context();
+    const auto device = queue.get_device();
+    CHECK(device.has(sycl::aspect::ext_oneapi_virtual_mem));
+    const size_t page = exp::get_mem_granularity(device, context);
+    CHECK(page >= 4096 && page % 4096 == 0);
+    const auto place = exp::reserve_virtual_mem(4 * page, context);
+    {
+        exp::physical_mem memory{device, context, 2 * page};
+        auto *low = static_cast<uint32_t *>(memory.map(place, 2 * page, exp::address_access_mode::read_write));
+        auto *high = static_cast<uint32_t *>(memory.map(place + 3 * page, page, exp::address_access_mode::read_write, page));
+        CHECK(uintptr_t(low) == place && uintptr_t(high) == place + 3 * page);
+        CHECK(sycl::get_pointer_type(low, context) == sycl::usm::alloc::device);
+        std::vector<uint32_t> values(page / 2), back(page / 4);
+        for (size_t i = 0; i < values.size(); i++) values[i] = uint32_t(i * 2654435761u);
+        queue.memcpy(low, values.data(), 2 * page).wait();
+        queue.memcpy(back.data(), high, page).wait();
+        for (size_t i = 0; i < back.size(); i++) CHECK(back[i] == values[page / 4 + i]);
+        exp::set_access_mode(high, page, exp::address_access_mode::read, context);
+        CHECK(exp::get_access_mode(high, page, context) == exp::address_access_mode::read);
+        CHECK(exp::get_access_mode(low, 2 * page, context) == exp::address_access_mode::read_write);
+        exp::unmap(low, 2 * page, context);
+        exp::unmap(high, page, context);
+    }
+    exp::free_virtual_mem(place, 4 * page, context);
+}
+
 void native_objects(sycl::queue &queue) {
     constexpr auto backend = sycl::backend::ext_oneapi_level_zero;
     // An event of Level Zero stands for the SYCL event.
@@ -192,6 +224,7 @@ int main() {
         kernels(*queue, made);
         joined(*queue, made);
         host_tasks(*queue);
+        virtual_memory(*queue);
         native_objects(*queue);
     }
     profiled(device, context, made);

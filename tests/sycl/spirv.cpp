@@ -82,6 +82,40 @@ void reversals(sycl::queue &queue, const sycl::kernel &reverse) {
     sycl::free(data, queue);
     sycl::free(bias, queue);
 }
+
+// Buffers and accessors, whose order is the runtime's: a reduction in groups by local memory, then its second stage; times
+// of the commands.
+void totals(const sycl::context &context, const sycl::device &device, const sycl::kernel &total) {
+    sycl::queue queue{context, device, sycl::property::queue::enable_profiling()};
+    constexpr size_t group = 64, groups = N / group;
+    constexpr uint32_t count = N - 77;
+    std::vector<uint32_t> values(N);
+    for (uint32_t i = 0; i < N; i++) values[i] = i * i % 10007;
+    sycl::buffer<uint32_t> data{values.data(), sycl::range<1>{N}};
+    sycl::buffer<uint64_t> sums{sycl::range<1>{groups}};
+    for (uint32_t round = 0; round < 3; round++) {
+        {
+            sycl::host_accessor changed{data, sycl::read_write};
+            changed[round] += 1000;
+        }
+        auto event = queue.submit([&](sycl::handler &handler) {
+            sycl::accessor in{data, handler, sycl::read_only};
+            sycl::accessor out{sums, handler, sycl::write_only, sycl::no_init};
+            sycl::local_accessor<uint64_t, 1> scratch{group, handler};
+            handler.set_args(in, scratch, out, count);
+            handler.parallel_for(sycl::nd_range<1>{N, group}, total);
+        });
+        uint64_t wanted = 1000 * (round + 1), got = 0;
+        for (uint32_t i = 0; i < count; i++) wanted += i * i % 10007;
+        sycl::host_accessor back{sums, sycl::read_only};
+        for (size_t i = 0; i < groups; i++) got += back[i];
+        CHECK(got == wanted);
+        using namespace sycl::info::event_profiling;
+        const auto submitted = event.get_profiling_info<command_submit>();
+        const auto start = event.get_profiling_info<command_start>(), end = event.get_profiling_info<command_end>();
+        CHECK(submitted <= start && start <= end && end > 0);
+    }
+}
 } // namespace
 
 int main(int count, char **arguments) {
@@ -94,6 +128,7 @@ int main(int count, char **arguments) {
     sycl::queue queue{context, device, sycl::property::queue::in_order()};
     sums(queue, by_module(context, device, image, "add"));
     reversals(queue, by_module(context, device, image, "reverse"));
+    totals(context, device, by_module(context, device, image, "total"));
     namespace exp = sycl::ext::oneapi::experimental;
     std::vector<std::byte> bytes(image.size());
     std::memcpy(bytes.data(), image.data(), image.size());

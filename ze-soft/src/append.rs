@@ -5,6 +5,7 @@ mod launch;
 
 use crate::abi::run;
 use crate::device::Device;
+use crate::engine::cuda;
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::event;
@@ -61,6 +62,47 @@ unsafe extern "C" fn zeCommandListAppendWriteGlobalTimestamp(
             return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "a timestamp's place must be aligned to 8 bytes"));
         }
         Ok(Op::Timestamp(dstptr))
+    })
+}
+
+unsafe extern "C" fn zeCommandListAppendQueryKernelTimestamps(
+    hCommandList: ze_command_list_handle_t,
+    numEvents: u32,
+    phEvents: *mut ze_event_handle_t,
+    dstptr: *mut c_void,
+    pOffsets: *const usize,
+    hSignalEvent: ze_event_handle_t,
+    numWaitEvents: u32,
+    phWaitEvents: *mut ze_event_handle_t,
+) -> ze_result_t {
+    let edges = Edges { signal: hSignalEvent, wait_count: numWaitEvents, waits: phWaitEvents };
+    append(hCommandList, &edges, |_| {
+        if phEvents.is_null() || dstptr.is_null() {
+            return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+        }
+        if cuda::runs() {
+            let text = "a GPU of the CUDA engine gathers no timestamps: ask for each event's on the host";
+            return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, text));
+        }
+        let one = |index: usize| {
+            // SAFETY: the specification's promise: that many handles, and that many offsets where there are any.
+            let event = event::get(unsafe { phEvents.add(index).read() })?;
+            if !event.is_stamped() {
+                let text = "an event without timestamps was asked for its timestamps";
+                return Err(fail(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, text));
+            }
+            // SAFETY: as above.
+            let offset = match pOffsets.is_null() {
+                true => index * size_of::<ze_kernel_timestamp_result_t>(),
+                false => unsafe { pOffsets.add(index).read() },
+            };
+            let target = dstptr.wrapping_byte_add(offset);
+            if !target.addr().is_multiple_of(4) {
+                return Err(fail(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "a result's place must be aligned to 4 bytes"));
+            }
+            Ok((event.clone(), target.cast()))
+        };
+        Ok(Op::Times((0..numEvents as usize).map(one).collect::<Result<_, _>>()?))
     })
 }
 
@@ -226,6 +268,7 @@ mod entries {
     use super::*;
     entry_points! {
         zeCommandListAppendWriteGlobalTimestamp: zeCommandListAppendWriteGlobalTimestamp_t,
+        zeCommandListAppendQueryKernelTimestamps: zeCommandListAppendQueryKernelTimestamps_t,
         zeCommandListAppendBarrier: zeCommandListAppendBarrier_t,
         zeCommandListAppendMemoryRangesBarrier: zeCommandListAppendMemoryRangesBarrier_t,
         zeCommandListAppendMemoryPrefetch: zeCommandListAppendMemoryPrefetch_t,

@@ -306,6 +306,15 @@ impl Event {
         })
     }
 
+    /// The times that it has taken, whether or not it is signalled: zeros before it ever was.
+    pub(crate) fn taken_times(&self) -> ze_kernel_timestamp_result_t {
+        let times = self.stamps().map_or_else(Default::default, |stamps| ze_kernel_timestamp_data_t {
+            kernelStart: stamps.start.load(Ordering::Relaxed),
+            kernelEnd: stamps.end.load(Ordering::Relaxed),
+        });
+        ze_kernel_timestamp_result_t { global: times, context: times }
+    }
+
     /// The times of the command that signalled it.
     fn times(&self) -> Result<ze_kernel_timestamp_data_t, ze_result_t> {
         if !self.stamped {

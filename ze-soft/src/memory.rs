@@ -3,8 +3,8 @@
 mod alloc;
 mod late;
 mod mapping;
+mod reserved;
 
-pub(crate) use alloc::resolve;
 pub(crate) use mapping::{File, page_size, raise_descriptor_limit};
 
 use crate::device;
@@ -42,6 +42,8 @@ enum Backing {
     Gpu { memory: DeviceMemory, ticket: OnceLock<File>, exported: Mutex<Exported>, opened: AtomicU64 },
     /// Made by somebody, opened from an IPC handle. The mapping alone keeps the memory.
     Opened(Opened),
+    /// Physical memory that the program has mapped into addresses it reserved, until it unmaps it ([`reserved`]).
+    Placed,
     /// The program's own pages, which it keeps mapped until it releases them.
     Imported { _pinned: Option<Pinned> },
 }
@@ -89,7 +91,7 @@ impl Allocation {
         match &self.backing {
             Backing::Own { file, .. } => Some(file),
             Backing::Gpu { ticket, .. } => ticket.get(),
-            Backing::Opened(_) | Backing::Imported { .. } => None,
+            Backing::Opened(_) | Backing::Imported { .. } | Backing::Placed => None,
         }
     }
 
@@ -99,8 +101,8 @@ impl Allocation {
         let (file, exported) = match &self.backing {
             Backing::Own { file, exported, .. } => (file, exported),
             Backing::Gpu { memory, ticket, exported, .. } => (self.ticket(memory, ticket)?, exported),
-            Backing::Opened(_) | Backing::Imported { .. } => {
-                let text = "only the process that allocated memory can export it";
+            Backing::Opened(_) | Backing::Imported { .. } | Backing::Placed => {
+                let text = "only memory that this process allocated as such can be exported";
                 return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, text));
             }
         };
@@ -148,7 +150,7 @@ impl Allocation {
         let (count, last) = match &self.backing {
             Backing::Gpu { opened, .. } => (opened, 0),
             Backing::Opened(Opened::Gpu { times, .. }) => (times, 1),
-            Backing::Own { .. } | Backing::Opened(_) | Backing::Imported { .. } => return false,
+            Backing::Own { .. } | Backing::Opened(_) | Backing::Imported { .. } | Backing::Placed => return false,
         };
         let more = count.load(Ordering::Relaxed) > last;
         if more {
@@ -186,7 +188,9 @@ fn remove(pointer: *const c_void, right: impl FnOnce(&Allocation) -> bool) -> Re
         Some(allocation) if right(allocation) => {
             Ok(allocations.remove(&pointer.addr()).expect("it was found under the same lock"))
         }
-        Some(_) => Err(unknown("is released by another call: free what was allocated, close what was opened")),
+        Some(_) => Err(unknown(
+            "is released by another call: free what was allocated, close what was opened, unmap what was mapped",
+        )),
     }
 }
 
@@ -233,7 +237,7 @@ fn allocate_on_gpu(index: u32, size: usize, alignment: usize) -> Result<*mut c_v
 /// Frees memory that this process allocated or imported.
 fn free(pointer: *const c_void) -> Result<(), ze_result_t> {
     sweep();
-    remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_))).map(drop)
+    remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_) | Backing::Placed)).map(drop)
 }
 
 /// Memory that is to go once nothing that was issued can use it any more.
@@ -241,7 +245,7 @@ static DEFERRED: Mutex<Vec<Arc<Allocation>>> = Mutex::new(Vec::new());
 
 /// Frees memory as soon as everything issued so far is done.
 fn free_later(pointer: *const c_void) -> Result<(), ze_result_t> {
-    let allocation = remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_)))?;
+    let allocation = remove(pointer, |allocation| !matches!(allocation.backing, Backing::Opened(_) | Backing::Placed))?;
     DEFERRED.lock().push(allocation);
     sweep();
     Ok(())
@@ -369,4 +373,9 @@ pub(crate) fn release_import(pointer: *const c_void) -> Result<(), ze_result_t> 
         return Err(ZE_RESULT_ERROR_INVALID_NULL_POINTER);
     }
     remove(pointer, |allocation| matches!(allocation.backing, Backing::Imported { .. })).map(drop)
+}
+
+/// The address of the entry point of this name.
+pub(crate) fn resolve(name: &[u8]) -> Option<*const c_void> {
+    alloc::resolve(name).or_else(|| reserved::resolve(name))
 }

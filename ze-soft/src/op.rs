@@ -6,6 +6,7 @@ use crate::event::{Counter, Event, Point};
 use crate::exec::Source;
 use crate::graph::Executable;
 use crate::kernel::BoundLaunch;
+use level_zero_sys::ze_kernel_timestamp_result_t;
 use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) enum Op {
     Reset(Arc<Event>),
     /// Writes the device's time.
     Timestamp(*mut u64),
+    /// Writes the times that events have taken, each to its own place.
+    Times(Arc<[(Arc<Event>, *mut ze_kernel_timestamp_result_t)]>),
     /// Lets the nodes of a graph's replay go.
     Begin(Arc<Executable>, u64),
     /// Replays what CUDA captured.
@@ -117,6 +120,10 @@ impl Op {
             Self::Begin(graph, replay) => graph.begin(*replay),
             // SAFETY: the program promised eight aligned writable bytes; the alignment was checked.
             Self::Timestamp(target) => unsafe { target.write(timestamp()) },
+            Self::Times(events) => events.iter().for_each(|(event, target)| {
+                // SAFETY: the program promised room for a result there; it need not be aligned to more than 4 bytes.
+                unsafe { target.write_unaligned(event.taken_times()) }
+            }),
             // SAFETY: the program handed the function over to be called with this argument.
             Self::Call { function, data } => unsafe { function(*data) },
         }

@@ -268,6 +268,7 @@ handles! {
     ze_fence_handle_t = _ze_fence_handle_t;
     ze_event_pool_handle_t = _ze_event_pool_handle_t;
     ze_event_handle_t = _ze_event_handle_t;
+    ze_physical_mem_handle_t = _ze_physical_mem_handle_t;
     ze_module_handle_t = _ze_module_handle_t;
     ze_graph_handle_t = _ze_graph_handle_t;
     ze_module_build_log_handle_t = _ze_module_build_log_handle_t;

@@ -12,6 +12,8 @@ pub type ze_memory_type_t = u32;
 pub type ze_ipc_memory_flags_t = u32;
 pub type ze_relaxed_allocation_limits_exp_flags_t = u32;
 pub type ze_ipc_mem_handle_type_flags_t = u32;
+pub type ze_memory_access_attribute_t = u32;
+pub type ze_physical_mem_flags_t = u32;
 
 constants! {
     pub const ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD: ze_external_memory_type_flags_t = 0x1;
@@ -50,6 +52,11 @@ constants! {
     pub const ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE: ze_relaxed_allocation_limits_exp_flags_t = 0x1;
     pub const ZE_IPC_MEM_HANDLE_TYPE_FLAG_DEFAULT: ze_ipc_mem_handle_type_flags_t = 0x1;
     pub const ZE_IPC_MEM_HANDLE_TYPE_FLAG_FABRIC_ACCESSIBLE: ze_ipc_mem_handle_type_flags_t = 0x2;
+    pub const ZE_MEMORY_ACCESS_ATTRIBUTE_NONE: ze_memory_access_attribute_t = 0;
+    pub const ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE: ze_memory_access_attribute_t = 1;
+    pub const ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY: ze_memory_access_attribute_t = 2;
+    pub const ZE_PHYSICAL_MEM_FLAG_ALLOCATE_ON_DEVICE: ze_physical_mem_flags_t = 0x1;
+    pub const ZE_PHYSICAL_MEM_FLAG_ALLOCATE_ON_HOST: ze_physical_mem_flags_t = 0x2;
 }
 
 structs! {
@@ -66,6 +73,22 @@ structs! {
         pub stype: ze_structure_type_t,
         pub pNext: *const c_void,
         pub flags: ze_host_mem_alloc_flags_t,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC)]
+    pub struct ze_physical_mem_desc_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *const c_void,
+        pub flags: ze_physical_mem_flags_t,
+        pub size: usize,
+    }
+
+    #[stype(ZE_STRUCTURE_TYPE_PHYSICAL_MEM_PROPERTIES)]
+    pub struct ze_physical_mem_properties_t {
+        pub stype: ze_structure_type_t,
+        pub pNext: *mut c_void,
+        pub id: u64,
+        pub size: u64,
     }
 
     #[stype(ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES)]

@@ -90,6 +90,7 @@ fn name(node: &Node) -> String {
         Op::Launch(launch) => format!("kernel {}", launch.name().replace(['"', '\\'], "_")),
         Op::Reset(_) => "reset".into(),
         Op::Timestamp(_) => "timestamp".into(),
+        Op::Times(_) => "timestamps of events".into(),
         Op::Call { .. } => "host function".into(),
         Op::Begin(..) | Op::Replay(_) => "graph".into(),
     }

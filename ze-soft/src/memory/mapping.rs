@@ -194,6 +194,42 @@ impl Mapping {
         map(null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, None)
     }
 
+    /// Addresses with nothing behind them; near `wanted` if that is not 0.
+    pub(crate) fn reserve(wanted: usize, size: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        map(std::ptr::without_provenance_mut(wanted), size, libc::PROT_NONE, flags, None)
+    }
+
+    /// Puts part of a file, or with none nothing, behind part of these addresses, with this protection. The part must lie
+    /// within.
+    pub(crate) fn cover(
+        &self,
+        start: usize,
+        size: usize,
+        protection: i32,
+        file: Option<(BorrowedFd<'_>, i64)>,
+    ) -> io::Result<()> {
+        assert!(start >= self.base && size <= self.base + self.size - start, "that part is not of this mapping");
+        let place = std::ptr::with_exposed_provenance_mut(start);
+        let (kind, descriptor, offset) = match file {
+            Some((file, offset)) => (libc::MAP_SHARED, file.as_raw_fd(), offset),
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0),
+        };
+        // SAFETY: the addresses belong to this mapping, as was checked.
+        let base = unsafe { libc::mmap(place, size, protection, kind | libc::MAP_FIXED, descriptor, offset) };
+        if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Changes the protection of a part, which must lie within.
+    pub(crate) fn protect(&self, start: usize, size: usize, protection: i32) -> io::Result<()> {
+        assert!(start >= self.base && size <= self.base + self.size - start, "that part is not of this mapping");
+        // SAFETY: as in `cover`.
+        match unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(start), size, protection) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     pub(crate) fn base(&self) -> usize {
         self.base
     }

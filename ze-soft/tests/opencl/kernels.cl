@@ -115,3 +115,19 @@ __attribute__((intel_reqd_sub_group_size(16))) kernel void sixteen(global uint *
 kernel void nothing(void)
 {
 }
+
+// Each group's sum of its part of the data, by halves in local memory.
+kernel void total(global const uint *data, local ulong *scratch, global ulong *sums, uint count)
+{
+    uint id = get_local_id(0), at = get_global_id(0);
+    scratch[id] = at < count ? data[at] : 0;
+    for (uint part = get_local_size(0) / 2; part > 0; part /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (id < part) {
+            scratch[id] += scratch[id + part];
+        }
+    }
+    if (id == 0) {
+        sums[get_group_id(0)] = scratch[0];
+    }
+}

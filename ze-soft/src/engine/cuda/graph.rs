@@ -107,7 +107,7 @@ impl Graph {
         match op {
             Op::Nothing | Op::Barrier | Op::Copy { .. } | Op::CopyRegion(_) | Op::Fill { .. } | Op::Launch(_) => true,
             Op::Call { .. } | Op::Timestamp(_) => true,
-            Op::Reset(_) | Op::Begin(..) | Op::Replay(_) => false,
+            Op::Reset(_) | Op::Begin(..) | Op::Replay(_) | Op::Times(_) => false,
         }
     }
 

@@ -157,7 +157,7 @@ pub(super) unsafe fn give(gpu: &Gpu, stream: CUstream, op: &Op) -> Result<(), St
         // SAFETY: the program handed the function over to be called with this argument.
         Op::Call { function, data } => unsafe { cuda!(api, cuLaunchHostFunc(stream, *function, *data)) },
         Op::Replay(graph) => graph.launch(stream),
-        Op::Reset(_) | Op::Begin(..) => Err("an operation of the executor's own".to_owned()),
+        Op::Reset(_) | Op::Begin(..) | Op::Times(_) => Err("an operation of the executor's own".to_owned()),
     }
 }
 
