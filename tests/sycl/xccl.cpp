@@ -8,6 +8,7 @@
 //   native   the same with native recording (a runtime that has it)
 //   shown    as graph, on devices that a driver only pretends: nothing is waited for, since nothing runs
 //   shown-native  likewise
+//   host     calls on buffers of the host, for which oneCCL's own library for CPUs does too
 // XCCL_DUMP names a file for rank 0's graph of three collectives.
 #include "mhc.hpp"
 #include "xccl.hpp"
@@ -57,7 +58,7 @@ void meet(const Rank &rank, const std::string &key) {
         from_store(rank, key + std::to_string(peer), 1);
 }
 
-onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
+onecclComm_t communicator(const Rank &rank, int depth, const std::string &key, bool on_device) {
     onecclUniqueId id;
     if (rank.rank == 0) {
         CHECK(onecclGetUniqueId(&id));
@@ -68,7 +69,9 @@ onecclComm_t communicator(const Rank &rank, int depth, const std::string &key) {
     onecclComm_t comm = nullptr;
     for (int i = 0; i < depth; ++i)
         CHECK(onecclGroupEnd());
-    CHECK(onecclSetDevice(uint32_t(rank.rank)));
+    // oneCCL's library for CPUs has no devices, and says so.
+    if (on_device)
+        CHECK(onecclSetDevice(uint32_t(rank.rank)));
     CHECK(onecclCommInitRank(&comm, size_t(rank.ranks), id, rank.rank));
     for (int i = 0; i < depth; ++i)
         CHECK(onecclGroupStart());
@@ -264,6 +267,41 @@ void refusals(Rank &rank) {
     refused(sycl::queue(devices[size_t(rank.rank + 1) % devices.size()], in_order()), "another device");
 }
 
+// The same calls on buffers of the host with a null stream, which oneCCL's library for CPUs takes as well: one binary for both.
+void on_host(Rank &rank, size_t count, int call) {
+    const size_t n = size_t(rank.ranks), own = size_t(rank.rank);
+    const auto mine = values(count, [&](size_t i) { return value(rank.rank, call, i); });
+    const auto whole = values(n * count, [&](size_t i) { return value(rank.rank, call, i); });
+    const auto summed = values(count, [&](size_t i) { return sum(rank, call, i); });
+    const int root = call % rank.ranks;
+
+    auto one = mine;
+    CHECK(onecclAllReduce(one.data(), one.data(), count, onecclFloat32, onecclSum, rank.comm, nullptr));
+    same(rank, one, summed, "all_reduce on the host");
+    one = mine;
+    CHECK(onecclReduce(one.data(), one.data(), count, onecclFloat32, onecclSum, root, rank.comm, nullptr));
+    if (rank.rank == root)
+        same(rank, one, summed, "reduce on the host");
+    one = mine;
+    CHECK(onecclBroadcast(one.data(), one.data(), count, onecclFloat32, root, rank.comm, nullptr));
+    same(rank, one, values(count, [&](size_t i) { return value(root, call, i); }), "broadcast on the host");
+    std::vector<float> all(n * count);
+    CHECK(onecclAllGather(mine.data(), all.data(), count, onecclFloat32, rank.comm, nullptr));
+    same(rank, all, values(n * count, [&](size_t i) { return value(int(i / count), call, i % count); }),
+         "all_gather on the host");
+    CHECK(onecclReduceScatter(whole.data(), one.data(), count, onecclFloat32, onecclSum, rank.comm, nullptr));
+    same(rank, one, values(count, [&](size_t i) { return sum(rank, call, own * count + i); }), "reduce_scatter on the host");
+    CHECK(onecclAllToAll(whole.data(), all.data(), count, onecclFloat32, rank.comm, nullptr));
+    same(rank, all, values(n * count, [&](size_t i) { return value(int(i / count), call, own * count + i % count); }),
+         "all_to_all on the host");
+    const int next = (rank.rank + 1) % rank.ranks, before = (rank.rank + rank.ranks - 1) % rank.ranks;
+    CHECK(onecclGroupStart());
+    CHECK(onecclSend(mine.data(), count, onecclFloat32, next, rank.comm, nullptr));
+    CHECK(onecclRecv(one.data(), count, onecclFloat32, before, rank.comm, nullptr));
+    CHECK(onecclGroupEnd());
+    same(rank, one, values(count, [&](size_t i) { return value(before, call, i); }), "grouped send and receive on the host");
+}
+
 // The driver takes a graph of three collectives, and calls that run: arguments, sizes, lists.
 int show(Rank &rank, bool native) {
     const char *dump = std::getenv("XCCL_DUMP");
@@ -281,6 +319,11 @@ int show(Rank &rank, bool native) {
 int run(Rank &rank, const std::string &mode, int replays) {
     if (mode == "shown" || mode == "shown-native")
         return show(rank, mode == "shown-native");
+    if (mode == "host") {
+        for (const size_t count : {1, 7, 257, 5000, 70001})
+            on_host(rank, count, int(count) + replays);
+        return 0;
+    }
     if (std::getenv("XCCL_REFUSALS"))
         refusals(rank);
     all_reduce(rank, 1024, 0, false, true);
@@ -342,7 +385,7 @@ int of_rank(int number, int ranks, const std::string &mode, const std::string &s
         rank.pool.emplace_back(device, in_order());
     CHECK(onecclGroupStart());
     CHECK(onecclGroupStart());
-    rank.comm = communicator(rank, 2, "id");
+    rank.comm = communicator(rank, 2, "id", mode != "host");
     CHECK(onecclGroupEnd());
     CHECK(onecclGroupEnd());
     const int status = run(rank, mode, replays);
@@ -395,5 +438,5 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    fail("usage: xccl RANKS eager|graph|native|shown|shown-native [REPLAYS]");
+    fail("usage: xccl RANKS eager|graph|native|shown|shown-native|host [REPLAYS]");
 }
