@@ -49,6 +49,7 @@ judge clean params none graphs
 judge 'ERROR (2013265957) in zeEventHostSynchronize' params answers graphs
 judge clean full none program
 judge 'ERROR (ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) in zeImageCreate' params refused program
+grep -q 'refusals: right' "$SCRATCH/report" || die "a plain program gets other answers than it should: $(<"$SCRATCH/report")"
 
 ((wrong == 0)) || die "$wrong of the bed's own checks failed"
 say "selftest: the bed passes a clean program and catches every provoked fault"

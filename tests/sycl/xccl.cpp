@@ -20,6 +20,7 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <thread>
@@ -338,6 +339,11 @@ int run(Rank &rank, const std::string &mode, int replays) {
         all_reduce(rank, 64 + i, call++, true, false);
     others(rank, 600, call++);
     others(rank, 33, call++);
+    // Recorded before anything recorded is replayed: whatever fails then, the dump is there.
+    const char *dump = std::getenv("XCCL_DUMP");
+    std::optional<Recorded> recorded;
+    if (mode != "eager")
+        recorded.emplace(rank, mode == "native", dump && rank.rank == 0 ? dump : "");
     mhc::check_all(rank, call, [&](auto submit, auto replays) {
         if (mode == "eager")
             return;
@@ -348,16 +354,14 @@ int run(Rank &rank, const std::string &mode, int replays) {
         auto executable = graph.finalize();
         replays([&] { rank.current.ext_oneapi_graph(executable); });
     });
-    if (mode == "eager")
+    if (!recorded)
         return 0;
-    const char *dump = std::getenv("XCCL_DUMP");
-    Recorded recorded(rank, mode == "native", dump && rank.rank == 0 ? dump : "");
     for (int i = 0; i < 5; ++i)
-        recorded.replay(rank, call++);
+        recorded->replay(rank, call++);
     for (int i = 0; i < replays; ++i) {
         if (i % 3 == 1)
             all_reduce(rank, 300 + size_t(i), call++, i % 2 == 0, false);
-        recorded.replay(rank, call++);
+        recorded->replay(rank, call++);
     }
     rank.current.wait_and_throw();
     return 0;
