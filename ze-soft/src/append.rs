@@ -91,9 +91,9 @@ unsafe extern "C" fn zeCommandListAppendQueryKernelTimestamps(
                 let text = "an event without timestamps was asked for its timestamps";
                 return Err(fail(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, text));
             }
-            // SAFETY: as above.
             let offset = match pOffsets.is_null() {
                 true => index * size_of::<ze_kernel_timestamp_result_t>(),
+                // SAFETY: as above.
                 false => unsafe { pOffsets.add(index).read() },
             };
             let target = dstptr.wrapping_byte_add(offset);
