@@ -148,6 +148,8 @@ unsafe fn plain<T: Element>(params: &Params, n: usize, memory: &Buffers) {
 const TILE: usize = 32;
 /// Values of a tile that are worked on at once: they stay in the second-level cache.
 const TILE_VALUES: usize = TILE * 1024;
+/// Columns of a run of few rows: 4 KiB of each row of `weights` and each stream, which stay in the first cache.
+const RUN: usize = 1024;
 /// Sums of a row: the mixes and the square.
 const SUMS: usize = MAX_MIXES + 1;
 
@@ -155,6 +157,8 @@ const SUMS: usize = MAX_MIXES + 1;
 #[derive(Default)]
 struct Scratch {
     room: Room,
+    /// Of few rows: [row, stream, RUN].
+    values: Vec<f32>,
     /// [row, owner, SUMS].
     partial: Vec<f32>,
 }
@@ -169,6 +173,7 @@ unsafe fn fast<T: Lanes>(params: &Params, n: usize, memory: &Buffers) {
     SCRATCH.with_borrow_mut(|scratch| {
         let rows_of_tile = TILE / params.hc();
         scratch.partial.resize(TILE / 2 * MAX_RANKS * SUMS, 0.0);
+        scratch.values.resize((sums::MANY - 1) * 8 * RUN, 0.0);
         let rows = params.rows as usize;
         for first in (0..rows).step_by(rows_of_tile) {
             // SAFETY: passed on.
@@ -189,9 +194,22 @@ unsafe fn tile<T: Lanes>(
     rows: usize,
 ) {
     let (hc, d, mixes, pre) = (params.hc(), params.hidden as usize, params.mixes(), params.variant.has_pre());
-    let Scratch { room, partial } = scratch;
-    partial[..rows * n * SUMS].fill(0.0);
-    let all = Blocks { first: 0, step: 1, count: params.blocks() };
+    scratch.partial[..rows * n * SUMS].fill(0.0);
+    let few = rows < sums::MANY;
+    for from in (0..if few { d } else { 0 }).step_by(RUN) {
+        let columns = RUN.min(d - from);
+        for row in 0..rows {
+            let values = &mut scratch.values[row * hc * RUN..][..hc * RUN];
+            // SAFETY: passed on.
+            unsafe { post_run::<T>(params, memory, first + row, from, columns, (values, RUN)) };
+        }
+        if pre {
+            // SAFETY: passed on; the values of the rows' streams have just been made.
+            unsafe { sum_run(params, n, memory.weights, scratch, rows, from, columns) };
+        }
+    }
+    let Scratch { room, partial, .. } = scratch;
+    let all = Blocks { first: 0, step: 1, count: if few { 0 } else { params.blocks() } };
     for run in all.runs(params, rows) {
         room.make(params, rows, run);
         for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
@@ -226,25 +244,97 @@ unsafe fn tile<T: Lanes>(
     }
 }
 
+/// Adds a run's block sums to the owners' partial sums.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn sum_run(
+    params: &Params,
+    n: usize,
+    weights: *const f32,
+    scratch: &mut Scratch,
+    rows: usize,
+    from: usize,
+    columns: usize,
+) {
+    let (hc, d, mixes, block) = (params.hc(), params.hidden as usize, params.mixes(), params.block());
+    let Scratch { values, partial, .. } = scratch;
+    // Of the row's last block, which may be short: beyond the columns always zero.
+    let mut tail = [0.0f32; 8 * 128];
+    for j in 0..mixes {
+        for b in (0..columns).step_by(block) {
+            let owner = block_owner(n, (from + b) / block);
+            // SAFETY: inside `weights`.
+            let mut row_of_weights = unsafe { weights.add(j * hc * d + from + b) };
+            let mut stride = d;
+            if b + block > columns {
+                // Beyond the row is the next stream's.
+                for i in 0..hc {
+                    // SAFETY: the columns that the row has.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(
+                            row_of_weights.add(i * d),
+                            tail.as_mut_ptr().add(i * 128),
+                            columns - b,
+                        );
+                    }
+                }
+                row_of_weights = tail.as_ptr();
+                stride = 128;
+            }
+            for row in 0..rows {
+                let values = &values[row * hc * RUN + b..];
+                // SAFETY: whole blocks of `hc` streams, in both.
+                let sum = unsafe { lanes::dot(values.as_ptr(), RUN, row_of_weights, stride, hc, block) };
+                partial[(row * n + owner) * SUMS + j] += sum;
+            }
+        }
+    }
+    for b in (0..columns).step_by(block) {
+        let owner = block_owner(n, (from + b) / block);
+        for row in 0..rows {
+            let values = values[row * hc * RUN + b..].as_ptr();
+            // SAFETY: as above.
+            let sum = unsafe { lanes::dot(values, RUN, values, RUN, hc, block) };
+            partial[(row * n + owner) * SUMS + mixes] += sum;
+        }
+    }
+}
+
 /// X' of a block of a row: stored, and widened into `values`, by streams, with zeros up to the whole block.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn post_block<T: Lanes>(params: &Params, memory: &Buffers, row: usize, block: usize, values: &mut [f32]) {
-    let (hc, width, d) = (params.hc(), params.block(), params.hidden as usize);
-    let from = block * width;
-    let columns = width.min(d - from);
+    let (width, from) = (params.block(), block * params.block());
+    let columns = width.min(params.hidden as usize - from);
+    // SAFETY: passed on.
+    unsafe { post_run::<T>(params, memory, row, from, columns, (values, width)) };
+}
+
+/// The same of `columns` columns from `from` on, with streams so many values apart.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn post_run<T: Lanes>(
+    params: &Params,
+    memory: &Buffers,
+    row: usize,
+    from: usize,
+    columns: usize,
+    (values, width): (&mut [f32], usize),
+) {
+    let hc = params.hc();
     // SAFETY: passed on.
     unsafe {
         match hc {
-            2 => post_streams::<T, 2>(params, memory, row, from, columns, values),
-            4 => post_streams::<T, 4>(params, memory, row, from, columns, values),
-            _ => post_streams::<T, 8>(params, memory, row, from, columns, values),
+            2 => post_streams::<T, 2>(params, memory, row, from, columns, (values, width)),
+            4 => post_streams::<T, 4>(params, memory, row, from, columns, (values, width)),
+            _ => post_streams::<T, 8>(params, memory, row, from, columns, (values, width)),
         }
     }
     // The last vector may have written beyond the row: what it read there was zero, but its sum need not be (0 times
     // infinity).
-    if columns < width {
-        (0..hc).for_each(|i| values[i * width + columns..][..width - columns].fill(0.0));
+    let padded = columns.next_multiple_of(params.block());
+    if columns < padded {
+        (0..hc).for_each(|i| values[i * width + columns..i * width + padded].fill(0.0));
     }
 }
 
@@ -257,13 +347,12 @@ unsafe fn post_streams<T: Lanes, const HC: usize>(
     row: usize,
     from: usize,
     columns: usize,
-    values: &mut [f32],
+    (values, width): (&mut [f32], usize),
 ) {
     use std::arch::x86_64::*;
     let d = params.hidden as usize;
     let streams = row * HC * d + from;
-    let width = params.block();
-    debug_assert!(values.len() == HC * width && columns <= width);
+    debug_assert!(values.len() >= (HC - 1) * width + columns.next_multiple_of(8));
     let values = values.as_mut_ptr();
     // Below, a count of at most 8 elements is accessed, and `values` has whole vectors, since blocks are multiples of 8.
     // SAFETY: an offset inside the shapes that the caller vouches for.

@@ -41,7 +41,7 @@ pub(super) struct Room {
 }
 
 /// Rows from which on four at a time share what is loaded of `weights`.
-const MANY: usize = 4;
+pub(super) const MANY: usize = 4;
 /// Elements of `weights` that are asked for before they are needed: at least, and while X' is computed.
 const AHEAD: usize = 4096;
 const FAR: usize = 32 << 10;
