@@ -10,7 +10,8 @@
 # The runtime's own variables (UR_L0_USE_IMMEDIATE_COMMANDLISTS, SYCL_GRAPH_FORCE_NATIVE_RECORDING...) and the driver's
 # (ZE_SOFT_*) are the caller's to set. Environment: BED_DRIVER (a driver to use instead of building ours), BED_TIMEOUT
 # (seconds, default 120), BED_PRELOAD (a library that the program needs preloaded), BED_LIBRARIES (a folder of
-# libraries that the driver needs), BED_KEEP (a folder that receives the layer's output).
+# libraries that the driver needs), BED_KEEP (a folder that receives the layer's output),
+# BED_TOOL (a program, with arguments, that runs the program: not one that is linked with the C library).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -58,10 +59,11 @@ program=$binary
 [[ $(patchelf --print-interpreter "$binary") == "$LOADER_LD_SO" ]] ||
     program=$(bed_copy "$binary" "$LOADER_LD_SO" "$LOADER_LIBDIR:$libraries")
 
+read -r -a tool <<<"${BED_TOOL:-}"
 # The libraries' path is the program's alone: the system's own programs can't run with the bed's C library.
 status=0
 timeout -k 10 "${BED_TIMEOUT:-120}" env ONEAPI_DEVICE_SELECTOR=level_zero:gpu SYCL_UR_USE_LEVEL_ZERO_V2="$second" \
     ZE_ENABLE_ALT_DRIVERS="$driver" CCLX_DEVICE="${CCLX_DEVICE:-loader}" "${layer[@]}" \
     LD_LIBRARY_PATH="$LOADER_LIBDIR:$libraries${BED_LIBRARIES:+:$BED_LIBRARIES}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ${preload:+LD_PRELOAD="$preload"} \
-    "$program" "$@" </dev/null || status=$?
+    "${tool[@]}" "$program" "$@" </dev/null || status=$?
 judge "$mode" "$status" "$(basename "$binary") $* on $release $adapter"

@@ -89,12 +89,25 @@ BED_LIBRARIES=$ONECCL_LIB env CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 
     CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error .ci/beds/run-on-sycl.sh 2026.2 v2 "$SCRATCH/xccl-2026.2" 2 host
 say "the same binary has the same results with oneCCL's own library"
 
+need_packages valgrind
+callgrind=/usr/libexec/valgrind/callgrind-amd64-linux
 # Nothing is left behind by calls; what one costs the host beside the runtime's own submissions.
 for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
     # shellcheck disable=SC2086
     program=cost run $kind 10000
     # shellcheck disable=SC2086
     program=cost run $kind
+    # The same in instructions, which are steady: most it may be of the bare submission's.
+    limit=1.9
+    out=$SCRATCH/cost-${kind/ /-}
+    mkdir "$out"
+    # The tool itself, since valgrind's launcher can't run with the bed's C library.
+    # shellcheck disable=SC2086
+    VALGRIND_LAUNCHER=$(command -v valgrind) BED_TOOL="$callgrind --tool=callgrind -q --collect-atstart=no --toggle-collect=cost_* \
+        --dump-after=cost_bare --dump-after=cost_many --dump-after=cost_call --callgrind-out-file=$out/%p" \
+        CCLX_TIMEOUT_MS=120000 program=cost run $kind count 2>"$out.log" || die "$kind: $(cat "$out.log")"
+    text=$(.ci/beds/cost.py "$limit" "$out"/*) || die "$kind: $text"
+    say "$kind: $text"
 done
 
 # The same by valgrind's count, rank 0's: 10,500 calls end with the blocks that 500 end with. (Its memcheck wants symbols that

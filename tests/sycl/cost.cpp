@@ -2,8 +2,9 @@
 // without arguments and with as many: taken in turn, in one process, the median of many. Two ranks, of which the second
 // calls along.
 //
-// cost: prints one line, of nanoseconds and ratios. With an argument, the call is made so many times instead, and
-// must leave nothing on the heap; with COST_LEAKS set each loses a block.
+// cost: prints one line, of nanoseconds and ratios. With `count`, few of each are made, each in a function of its own
+// (`cost_call`...) for whoever counts their instructions. With a number, the call is made so many times instead, and must
+// leave nothing on the heap; with COST_LEAKS set each loses a block.
 #include <level_zero/ze_api.h>
 
 #include "xccl.hpp"
@@ -13,10 +14,28 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// Functions that a tool finds by their names.
+using Action = std::function<void()>;
+extern "C" {
+__attribute__((noinline)) void cost_bare(const Action &action) {
+    action();
+    asm volatile("");
+}
+__attribute__((noinline)) void cost_many(const Action &action) {
+    action();
+    asm volatile("");
+}
+__attribute__((noinline)) void cost_call(const Action &action) {
+    action();
+    asm volatile("");
+}
+}
 
 namespace {
 
@@ -84,10 +103,11 @@ double median(std::vector<double> &times) {
     return times[times.size() / 2];
 }
 
-void of_rank(int rank, const onecclUniqueId &id, int only) {
+void of_rank(int rank, const onecclUniqueId &id, const std::string &what) {
+    const int only = std::atoi(what.c_str());
     constexpr size_t count = 1024;
     constexpr int blocks = 600, block = 4;
-    alarm(120);
+    alarm(300);
     const auto devices = sycl::device::get_devices(sycl::info::device_type::gpu);
     sycl::queue queue(devices[size_t(rank)], sycl::property::queue::in_order());
     onecclComm_t comm = nullptr;
@@ -135,6 +155,15 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
                 handler.parallel_for(sycl::nd_range<1>{1, 1}, kernel);
             });
         };
+        const std::vector<std::pair<void (*)(const Action &), Action>> windows = {{cost_bare, bare}, {cost_many, full}, {cost_call, call}};
+        // The first ones find nothing made yet.
+        for (int round = 0; what == "count" && round < 24; ++round) {
+            for (const auto &[window, action] : windows) {
+                for (int i = 0; i < block; ++i)
+                    round < 12 ? action() : window(action);
+                queue.wait();
+            }
+        }
         std::vector<double> calls, bares, fulls;
         const auto take = [&](std::vector<double> &times, const auto &what, int round) {
             const double begin = processor_time();
@@ -144,15 +173,16 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
                 times.push_back((processor_time() - begin) / block);
             queue.wait();
         };
-        for (int round = 0; round < blocks; ++round) {
+        for (int round = 0; what != "count" && round < blocks; ++round) {
             take(bares, bare, round);
             take(fulls, full, round);
             take(calls, call, round);
         }
-        const double ours = median(calls), theirs = median(bares), like = median(fulls);
-        if (rank == 0)
+        if (rank == 0 && what != "count") {
+            const double ours = median(calls), theirs = median(bares), like = median(fulls);
             std::printf("call %.0f ns, empty kernel %.0f ns, ratio %.2f; with as many arguments %.0f ns, ratio %.2f\n", ours,
                         theirs, ours / theirs, like, ours / like);
+        }
     }
     queue.wait_and_throw();
     sycl::free(memory, queue);
@@ -162,14 +192,14 @@ void of_rank(int rank, const onecclUniqueId &id, int only) {
 
 } // namespace
 
-// cost [CALLS] (rank 0) starts itself as rank 1: the id travels as a file.
+// cost [count | CALLS] (rank 0) starts itself as rank 1: the id travels as a file.
 int main(int argc, char **argv) {
     try {
         onecclUniqueId id;
         if (argc == 3) {
             std::ifstream file(argv[2], std::ios::binary);
             file.read(reinterpret_cast<char *>(&id), sizeof id);
-            of_rank(1, id, std::atoi(argv[1]));
+            of_rank(1, id, argv[1]);
             return 0;
         }
         const char *only = argc == 2 ? argv[1] : "0";
@@ -185,7 +215,7 @@ int main(int argc, char **argv) {
             execl(argv[0], argv[0], only, name, nullptr);
             _exit(127);
         }
-        of_rank(0, id, std::atoi(only));
+        of_rank(0, id, only);
         int status = 0;
         waitpid(child, &status, 0);
         unlink(name);
