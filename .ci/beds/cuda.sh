@@ -4,7 +4,7 @@
 #   cuda.sh [DIR]                  there, on one GPU: runs it all (DIR is this script's folder otherwise) and leaves timings
 #                                  as JSON lines in $OUT, or below DIR
 #   cuda.sh --gpus [DIR]           there, on several: the same calls with one rank a GPU over its links, then timings beside
-#                                  NCCL and PyTorch's symmetric memory (benches/peers/cuda.py), which wants PyTorch
+#                                  NCCL and PyTorch's symmetric memory (benches/peers/beside_nccl.py), which wants PyTorch
 # There it takes a driver, its multi-process service and nothing else. All tests are tests of this repository; what they
 # rest on and prove is in docs/testing.md.
 set -euo pipefail
@@ -41,8 +41,8 @@ bundle() { # DIR [PTXAS]
     PTXAS=${2:-} .ci/kernels/ptx.sh --mutants "$folder/mutants"
     mv "$folder"/mutants/*.{ptx,cubin} "$folder/modules" 2>/dev/null || true
     cp "${BASH_SOURCE[0]}" "$folder/cuda.sh"
-    cp benches/peers/cuda.py "$folder/peers.py"
-    cp benches/peers/cuda_table.py "$folder/table.py"
+    cp benches/peers/beside_nccl.py "$folder/peers.py"
+    cp benches/peers/beside_nccl_table.py "$folder/table.py"
     du -sh "$folder" >&2
 }
 

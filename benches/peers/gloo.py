@@ -13,9 +13,6 @@ cpus = sorted(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
 # One rank a core: no more threads than that.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# torch tries to import NVIDIA's `cuda`. Were this folder looked into, it would find cuda.py there, which imports torch.
-if not sys.flags.safe_path:
-    del sys.path[0]
 
 import torch  # noqa: E402  (after the processor was chosen, for its threads to inherit)
 import torch.distributed as dist  # noqa: E402

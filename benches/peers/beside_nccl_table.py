@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables, and a picture if asked for, of what cuda.py has measured: cuda_table.py RESULTS.json [PICTURE.svg]"""
+"""Tables, and a picture if asked for, of what beside_nccl.py has measured: beside_nccl_table.py RESULTS.json [PICTURE.svg]"""
 
 import json
 import statistics

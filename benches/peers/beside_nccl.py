@@ -3,7 +3,7 @@
 token of a model with hyper-connections beside torch.compile. Wants PyTorch with CUDA. All contestants run in turn for each
 size, in each pass another one first; what waits its turn sleeps and has nothing on the GPUs.
 
-    cuda.py --ranks 2 --ours .../back_to_back --json FILE [--sizes 8192,65536] [--passes 3] [--skip-token]
+    beside_nccl.py --ranks 2 --ours .../back_to_back --json FILE [--sizes 8192,65536] [--passes 3] [--skip-token]
 """
 
 import argparse
