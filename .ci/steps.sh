@@ -2,7 +2,7 @@
 # The steps of .ci/run that take more than one command. Each runs in the root of the repository.
 
 install_tools() {
-    need_packages build-essential ca-certificates jq patchelf
+    need_packages build-essential ca-certificates jq patchelf spirv-tools
     local component
     for component in rustfmt clippy; do
         cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"

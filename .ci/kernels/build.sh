@@ -60,7 +60,7 @@ finished() {
 compile_mutants() {
     local mutant family name
     mutants=${CARGO_TARGET_DIR:-$repo/target}/mutants/$(
-        cat "$source"/*.{cl,inc,h} "${BASH_SOURCE[0]}" "$here/order.py" <(clang-15 --version) | sha256sum | cut -c-16
+        cat "$source"/*.{cl,inc,h} "${BASH_SOURCE[0]}" "$here/order.py" <(clang-15 --version; llvm-spirv-15 --version) | sha256sum | cut -c-16
     )
     [[ ! -d $mutants ]] || return 0
     mkdir -p "$mutants.$$" "$SCRATCH/mutants"
@@ -111,9 +111,11 @@ case ${1:-} in
     done
     # The control: a build of another source must not pass for it.
     compile_mutants
-    for file in "$mutants"/*.spv; do
-        family=$(basename "${file%-*}")
-        ! cmp -s "$file" "$committed/$family.spv" || die "mutant $(basename "$file") changes nothing"
+    for mutant in "${MUTANTS[@]}"; do
+        family=${mutant%%:*} name=${mutant#*:}
+        file=$mutants/$family-${name,,}.spv
+        [[ -s $file && -s $committed/$family.spv ]] || die "no $mutant to compare"
+        ! cmp -s "$file" "$committed/$family.spv" || die "mutant $mutant changes nothing"
     done
     say "${families[*]}: what their sources compile to; ${#MUTANTS[@]} mutants differ"
     ;;
