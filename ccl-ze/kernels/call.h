@@ -116,10 +116,12 @@ INLINE struct first ask_first(global struct comm_state *state, uint wire, bool e
     fence_of_spin();
     return f;
 }
-#endif
 
 // Where nothing was asked for ahead, it is now.
 #define KNOWN(word) (first != 0 ? first->word : state->word)
+#else
+#define KNOWN(word) state->word
+#endif
 
 INLINE void enter_with(const struct args *a, local struct entry *e, uint wire, const struct first *first)
 {
