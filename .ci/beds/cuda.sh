@@ -13,7 +13,8 @@ set -euo pipefail
 declare -A ARGUMENTS=(
     # Its plan is for at most eight groups.
     [spirv_ring]='--ignored --skip grids_of_four_to_eight_groups'
-    [spirv_push]='--ignored'
+    # The engine finds modules by the hash of the delivered SPIR-V, not of what is made of it for SYCL's runtimes.
+    [spirv_push]='--ignored --skip two_ranks_with_one_argument_a_kernel'
     # The control needs a queue that comes late.
     [spirv_graph]='--ignored --skip without_the_incoming_edge'
     [spirv_mhc]='--ignored one_rank two_ranks'

@@ -249,8 +249,10 @@ fn modules_say_what_is_in_them() {
     ok(unsafe { (bed.ze.zeModuleGetKernelNames)(module, &raw mut count, names.as_mut_ptr()) });
     let mut names: Vec<_> = names.into_iter().map(|name| unsafe { CStr::from_ptr(name) }.to_str().unwrap()).collect();
     names.sort_unstable();
-    let want =
-        ["add", "fours", "indirect", "nothing", "pingpong", "places", "reverse", "scalars", "sixteen", "together"];
+    let want = [
+        "add", "fours", "indirect", "nothing", "pingpong", "places", "reverse", "scalars", "sixteen", "together",
+        "total",
+    ];
     assert_eq!(names, want);
     assert_eq!(try_kernel(&bed, module, c"subtract").err(), Some(ZE_RESULT_ERROR_INVALID_KERNEL_NAME));
     assert!(bed.description().contains("kernel subtract is not in the module"), "{}", bed.description());
