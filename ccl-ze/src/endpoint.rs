@@ -479,6 +479,9 @@ impl Endpoint for ZeEndpoint {
             let sum = |i| (0..n).map(|rank| value(rank, call, i)).sum::<f32>();
             whole &= output.iter().enumerate().all(|(i, got)| *got == sum(i));
         }
+        if hooks::litmus_gives_up() {
+            return Err(Error::Timeout { after: Duration::ZERO, what: "the litmus test of this rank gives up".into() });
+        }
         Ok(whole)
     }
 

@@ -89,6 +89,22 @@ pub const fn makings_at_once() -> bool {
     false
 }
 
+/// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
+#[cfg(feature = "test-hooks")]
+pub static LITMUS_GIVES_UP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether [`LITMUS_GIVES_UP`] is switched on.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn litmus_gives_up() -> bool {
+    LITMUS_GIVES_UP.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Not without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub(crate) const fn litmus_gives_up() -> bool {
+    false
+}
+
 /// Milliseconds by which the next threads that make communicators of the C API are late, in the order of the calls.
 #[cfg(feature = "test-hooks")]
 pub static MAKINGS_LATE_MS: parking_lot::Mutex<std::collections::VecDeque<u64>> =

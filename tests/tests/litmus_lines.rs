@@ -122,6 +122,26 @@ fn default_staging_narrows_too() {
     check(group, joins_and_reduces, 8, &[64, 16], true);
 }
 
+/// One rank's calls time out at their very end, the other's are whole: that says nothing about lines, and both fail.
+#[test]
+fn a_rank_that_gives_up_is_no_torn_line() {
+    let body = |rank: Rank| {
+        ccl_ze::log::install(&Config::from_env().unwrap()).unwrap();
+        ccl_ze::hooks::LITMUS_GIVES_UP.store(rank.rank == 1, std::sync::atomic::Ordering::Relaxed);
+        let error = rank.builder().init(&rank.id, rank.rank, rank.n).err().unwrap();
+        rank.say(format_args!("failed: {error}"));
+    };
+    let group = group("a_rank_that_gives_up_is_no_torn_line", 2, 0).limit(Duration::from_secs(60));
+    for (rank, ended) in group.run_with(body, |running| running.wait()).iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        assert!(!ended.output.contains("arrive whole"), "rank {rank}:\n{}", ended.output);
+        // The reason is known to all.
+        let told = ended.said("failed:");
+        assert!(told.len() == 1 && told[0].contains("the litmus test of this rank gives up"), "rank {rank}: {told:?}");
+        assert_eq!(told[0].starts_with("rank 1 is gone"), rank == 0, "{told:?}");
+    }
+}
+
 /// Longer than a rank waits for a line in the litmus test.
 const BUSY: Duration = Duration::from_secs(12);
 

@@ -52,6 +52,16 @@ pub(super) enum Litmus {
     Unordered,
 }
 
+/// What one rank has seen of its calls in the litmus test.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Seen {
+    Torn,
+    Whole,
+    /// They failed: that says nothing about lines, on any rank.
+    Nothing,
+}
+
 /// Whether lines of the agreed form arrive whole on every rank, and data before the flag that follows them, as far as
 /// calls with changing data can show.
 pub(super) fn litmus<E: Endpoint>(
@@ -83,9 +93,22 @@ pub(super) fn litmus<E: Endpoint>(
         let plan = plan::plan(&request, agreed, &config)?;
         mesh.barrier("litmus test")?;
         let outcome = endpoint.litmus(&request, &plan, mesh.rank());
-        let whole = gather_flags(mesh, matches!(outcome, Ok(true)), "litmus test")?.iter().all(|&whole| whole);
+        let seen = match outcome {
+            Ok(true) => Seen::Whole,
+            Ok(false) => Seen::Torn,
+            Err(_) => Seen::Nothing,
+        };
+        let all = mesh.all_gather(&[seen as u8], "litmus test")?;
         // A failure of this rank's own is told as such.
-        outcome.map(|_| whole)
+        outcome?;
+        if let Some(rank) = all.iter().position(|seen| *seen == [Seen::Nothing as u8]) {
+            // That rank gives up now, and tells why: its reason is this one's.
+            mesh.barrier("litmus test")?;
+            return Err(Error::Internal(format!(
+                "rank {rank} could not finish the litmus test and went on all the same"
+            )));
+        }
+        Ok(all.iter().all(|seen| *seen == [Seen::Whole as u8]))
     };
     // The ring's lines go to the next rank, a one-shot's to all. A form that was asked for is taken as it is.
     let asked_for = config.granule != 0;
