@@ -19,19 +19,8 @@ use std::sync::Arc;
 
 /// Where a communicator comes from.
 pub(crate) enum From {
-    Id {
-        id: Box<UniqueId>,
-        rank: usize,
-        world_size: usize,
-        device: Option<usize>,
-    },
-    /// `number` is this rank's count of the parent's splits.
-    Parent {
-        parent: Arc<Live>,
-        number: u64,
-        color: Option<u32>,
-        key: i32,
-    },
+    Id { id: Box<UniqueId>, rank: usize, world_size: usize, device: Option<usize> },
+    Parent { parent: Arc<Live>, color: Option<u32>, key: i32 },
 }
 
 /// What a communicator is to be.
@@ -47,6 +36,14 @@ pub(crate) struct Making {
     wish: Wish,
     /// None where this rank has no part in it.
     handle: Option<&'static OnecclComm>,
+}
+
+/// When a communicator is made, in the order of the calls.
+struct Turn {
+    /// In the line for its device.
+    place: Option<PlaceInLine>,
+    /// This rank's count of the parent's splits; 0 without a parent.
+    split: u64,
 }
 
 impl Wish {
@@ -114,32 +111,34 @@ impl Making {
     /// wait, else now.
     pub(crate) fn begin(self) -> Result<Code> {
         let Some(making) = group::defer(self) else { return Ok(SUCCESS) };
-        let place = making.place();
+        let turn = making.turn();
         if making.wish.blocking {
-            return making.run(place).map(|()| SUCCESS);
+            return making.run(turn).map(|()| SUCCESS);
         }
-        making.spawn(place)?;
+        making.spawn(turn)?;
         Ok(IN_PROGRESS)
     }
 
-    /// The next place in the line for its device, to be taken in the order of the calls.
-    fn place(&self) -> Option<PlaceInLine> {
-        if hooks::makings_at_once() || settings::may_use_driver().is_err() {
-            return None;
-        }
-        let parent = match &self.from {
-            From::Id { .. } => None,
-            From::Parent { parent, .. } => Some(parent.name),
+    /// The next turn, to be taken in the order of the calls. Only once it is going to be made: ranks whose counts of splits
+    /// differ could not split.
+    fn turn(&self) -> Turn {
+        let (what, parent, split) = match &self.from {
+            From::Id { rank, world_size, .. } => (format!("rank {rank} of {world_size} (from a unique id)"), None, 0),
+            From::Parent { parent, .. } => {
+                let (name, rank) = (parent.name, parent.comm.rank());
+                (format!("a split of communicator {name:08x}"), Some((name, rank)), parent.comm.next_split())
+            }
         };
-        Some(PlaceInLine::take(parent))
+        let lines_up = !hooks::makings_at_once() && settings::may_use_driver().is_ok();
+        Turn { place: lines_up.then(|| PlaceInLine::take(what, parent)), split }
     }
 
-    fn spawn(self, place: Option<PlaceInLine>) -> Result<std::thread::JoinHandle<Result<()>>> {
+    fn spawn(self, turn: Turn) -> Result<std::thread::JoinHandle<Result<()>>> {
         let handle = self.handle;
         let late = hooks::how_late_a_making_is();
         let body = move || {
             std::thread::sleep(late);
-            self.run(place)
+            self.run(turn)
         };
         let thread = std::thread::Builder::new().name("cclx-init".into()).spawn(body);
         thread.map_err(|error| {
@@ -152,8 +151,8 @@ impl Making {
 
     /// Makes several at once: they may be ranks of one group. The first failure.
     pub(crate) fn run_all(all: Vec<Making>) -> Result<()> {
-        let places: Vec<_> = all.iter().map(Making::place).collect();
-        let threads: Vec<_> = all.into_iter().zip(places).map(|(making, place)| making.spawn(place)).collect();
+        let turns: Vec<_> = all.iter().map(Making::turn).collect();
+        let threads: Vec<_> = all.into_iter().zip(turns).map(|(making, turn)| making.spawn(turn)).collect();
         let panicked = |_| Err(Error::Internal("a panic while a communicator was made".into()));
         let ends: Vec<_> = threads
             .into_iter()
@@ -162,9 +161,9 @@ impl Making {
         ends.into_iter().collect()
     }
 
-    fn run(self, place: Option<PlaceInLine>) -> Result<()> {
+    fn run(self, turn: Turn) -> Result<()> {
         let Making { from, wish, handle } = self;
-        let made = catch_unwind(AssertUnwindSafe(|| Self::form(from, &wish, handle, place)))
+        let made = catch_unwind(AssertUnwindSafe(|| Self::form(from, &wish, handle, turn)))
             .unwrap_or_else(|_| Err(Error::Internal("a panic while a communicator was made".into())));
         match (handle, made) {
             (Some(handle), Ok(Some(live))) => handle.formed(Ok(live)),
@@ -174,12 +173,7 @@ impl Making {
         }
     }
 
-    fn form(
-        from: From,
-        wish: &Wish,
-        handle: Option<&'static OnecclComm>,
-        place: Option<PlaceInLine>,
-    ) -> Result<Option<Live>> {
+    fn form(from: From, wish: &Wish, handle: Option<&'static OnecclComm>, turn: Turn) -> Result<Option<Live>> {
         settings::may_use_driver()?;
         let config = wish.config.clone();
         let ledger = handle.map(|handle| handle.ledger.clone());
@@ -189,7 +183,7 @@ impl Making {
                 ledger.failed(error);
             }
         };
-        let in_line = |builder: Builder| match place {
+        let in_line = |builder: Builder| match turn.place {
             Some(place) => builder.place(place),
             None => builder,
         };
@@ -201,9 +195,9 @@ impl Making {
                 }
                 Some(in_line(builder).init(&id, rank, world_size)?)
             }
-            From::Parent { parent, number, color, key } => {
+            From::Parent { parent, color, key } => {
                 let builder = in_line(parent.comm.again().config(config).on_fault(on_fault));
-                parent.comm.split_as(number, color, key, builder)?
+                parent.comm.split_as(turn.split, color, key, builder)?
             }
         };
         let Some(comm) = comm else { return Ok(None) };

@@ -128,7 +128,7 @@ pub unsafe extern "C" fn onecclCommSplit(
         // SAFETY: as above.
         let wish = unsafe { parent.wish.clone().with(config)? };
         // SAFETY: as above.
-        unsafe { make(made, From::Parent { number: parent.comm.next_split(), parent, color, key }, wish) }
+        unsafe { make(made, From::Parent { parent, color, key }, wish) }
     };
     // SAFETY: passed on to the caller.
     unsafe { comm_entry("onecclCommSplit", communicator, body) }

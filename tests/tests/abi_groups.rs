@@ -327,7 +327,9 @@ fn a_bad_call_in_a_group_is_told_at_its_end_and_nothing_is_made() {
 /// Ranks 0 and 1 are one thread of one process.
 #[test]
 fn one_thread_is_several_ranks_in_groups() {
-    Group::new("one_thread_is_several_ranks_in_groups", 1).env("CCLX_DEVICE", "soft").run(|_| {
+    let group = Group::new("one_thread_is_several_ranks_in_groups", 1).env("CCLX_DEVICE", "soft");
+    // Ranks that wait for one another in their splits fail before the test does.
+    group.env("CCL_KVS_CONNECTION_TIMEOUT", 20).run(|_| {
         let id = new_id();
         let mut comms = [null_mut(); 2];
         assert_eq!(onecclGroupStart(), 0);
@@ -361,9 +363,64 @@ fn one_thread_is_several_ranks_in_groups() {
                 assert_eq!(got[rank], inputs[1 - rank]);
             }
         }
-        for comm in comms {
+        // Two splits, each of both ranks; the second turns them around.
+        let mut made = [[null_mut(); 2]; 2];
+        assert_eq!(onecclGroupStart(), 0);
+        for (sign, made) in [1, -1].into_iter().zip(&mut made) {
+            for (rank, place) in made.iter_mut().enumerate() {
+                // SAFETY: a handle, and a place for another.
+                assert_eq!(unsafe { onecclCommSplit(comms[rank], 0, sign * rank as i32, place, null_mut()) }, 0);
+            }
+        }
+        assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+        ranks_as_threads(made[0], |rank, comm| assert_eq!(seen_of(comm, 5 + rank), (2, rank, 11)));
+        ranks_as_threads(made[1], |rank, comm| assert_eq!(seen_of(comm, 5 + rank), (2, 1 - rank, 11)));
+        // And by two threads, each of which waits for its own.
+        ranks_as_threads(comms, |rank, comm| {
+            let mut own = null_mut();
+            // SAFETY: a handle, and a place for another.
+            let code = unsafe { onecclCommSplit(comm, 3, -rank, &raw mut own, null_mut()) };
+            assert_eq!(code, 0, "{}", last_error(null_mut()));
+            assert_eq!(seen_of(own, 7 + rank), (2, 1 - rank, 15));
+            // SAFETY: a handle.
+            assert_eq!(unsafe { onecclCommDestroy(own) }, 0);
+        });
+        for comm in made.into_iter().flatten().chain(comms) {
             // SAFETY: a handle.
             assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+        }
+    });
+}
+
+/// Runs the ranks of one process on a thread each.
+fn ranks_as_threads(comms: [*mut OnecclComm; 2], body: impl Fn(i32, *mut OnecclComm) + Sync) {
+    let addresses = comms.map(|comm| comm.expose_provenance());
+    std::thread::scope(|scope| {
+        for (rank, address) in addresses.into_iter().enumerate() {
+            let body = &body;
+            scope.spawn(move || body(rank as i32, std::ptr::with_exposed_provenance_mut(address)));
+        }
+    });
+}
+
+/// A rank whose split failed before it met the others has counted apart. That is told once, and the next split is sound.
+#[test]
+fn splits_count_alike_again_after_one_failed() {
+    let group = Group::new("splits_count_alike_again_after_one_failed", 3).env("CCLX_DEVICE", "soft");
+    group.env("CCLX_ON_ERROR", "log").run(|me| {
+        let parent = me.communicator();
+        for lost in [1, 2] {
+            if me.rank == lost {
+                parent.next_split();
+            }
+            let split = |color| parent.split(Some(color), 0, parent.again());
+            let told = split(0).err().unwrap().to_string();
+            assert!(told.contains("the order of its splits") && told.contains("may split again"), "{told}");
+            for round in 0..2 {
+                let made = split((me.rank + round) as u32 % 2).unwrap().unwrap();
+                let with_me = (0..3).filter(|other| other % 2 == me.rank % 2);
+                assert_eq!((made.world_size(), made.rank()), (with_me.count(), me.rank / 2));
+            }
         }
     });
 }

@@ -34,13 +34,18 @@ impl<D: Device> Communicator<D> {
         mesh.set_deadline(shared.config.connection_timeout);
         let wishes = mesh.all_gather(&encode(Wish { number, color, key }), "colours of a split")?;
         let wishes: Vec<_> = wishes.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
-        check_numbers(&wishes)?;
+        check_numbers(&wishes).inspect_err(|_| {
+            // All ranks see this, and go on from one count: one that failed before it came here has counted apart.
+            let most = wishes.iter().map(|wish| wish.number).max().unwrap_or(0);
+            shared.splits.fetch_max(most.saturating_add(1), Ordering::Relaxed);
+        })?;
         let part = mesh.part(&members(&wishes, color))?;
         Ok(color.map(|_| part))
     }
 }
 
-/// Fails, on all ranks, if they are at different splits: two that run at once on one parent have met crosswise.
+/// Fails, on all ranks, if they are at different splits: two that run at once on one parent have met crosswise, or one
+/// failed on some ranks only.
 fn check_numbers(wishes: &[Wish]) -> Result<()> {
     let first = wishes.first().map_or(0, |wish| wish.number);
     match wishes.iter().position(|wish| wish.number != first) {
@@ -48,7 +53,11 @@ fn check_numbers(wishes: &[Wish]) -> Result<()> {
         Some(rank) => Err(Error::Mismatch {
             rank,
             what: "the order of its splits".into(),
-            detail: format!("its split number {} met number {first} of rank 0", wishes[rank].number),
+            detail: format!(
+                "its split number {} met number {first} of rank 0: either two were asked for in different orders, or one \
+                 failed on some ranks only. None is made; the ranks count alike from here on, and may split again",
+                wishes[rank].number
+            ),
         }),
     }
 }
