@@ -33,6 +33,9 @@ static ON_QUEUES: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 ///
 /// On a list of the caller's that isn't in order ([`crate::Communicator::stream_from_raw`]) a call is ordered by its
 /// events only, and after the collectives before it.
+///
+/// Dropping one waits for its work, at most three times `CCLX_TIMEOUT_MS` and ten seconds. A list of the caller's is waited
+/// for as well, where calls on it have events that the list still has to look at.
 pub struct Stream {
     pub(crate) gpu: Arc<Gpu>,
     list: ze_command_list_handle_t,

@@ -53,7 +53,7 @@ fn drain(mut next: Option<Source>, ready: impl Fn() -> bool, source: impl Fn() -
         if help(next) {
             pause = Pause::new(YIELDS);
         } else {
-            pause.pause(LONGEST_SLEEP);
+            pause.pause(FAR);
         }
         // What a GPU has failed at never comes.
         if ready() || (!pause.spinning() && gpu_failed()) {
@@ -121,19 +121,21 @@ impl Pause {
     }
 
     fn spinning(&self) -> bool {
-        self.turns < SPINS || self.awake.is_some()
+        self.turns < SPINS
     }
 
+    /// Pauses once, no longer than `longest`.
     fn pause(&mut self, longest: Duration) {
         if let Some(until) = self.awake {
-            if Instant::now() < until {
+            // Close to its end the sleep below is more punctual than a yield.
+            if longest >= LONGEST_SLEEP && Instant::now() < until {
                 return std::thread::yield_now();
             }
             self.awake = None;
         }
         self.turns = self.turns.saturating_add(1);
         if self.turns == SPINS && cuda::runs() {
-            self.awake = Some(Instant::now() + LOOKS_ON);
+            self.awake = Some(Instant::now() + LOOKS_ON.min(longest));
         }
         match self.turns {
             0..=SPINS => std::hint::spin_loop(),
