@@ -151,9 +151,9 @@ pub struct Config {
     pub allow_shared_device: bool,
     /// `CCLX_STAGING_TILES`
     pub staging_tiles: u32,
-    /// `CCLX_PUSH_TILES`
+    /// `CCLX_PUSH_TILES`; 0, unset: what suits the devices ([`Slots`](crate::topology::Slots)).
     pub push_tiles: u32,
-    /// `CCLX_BULK_BYTES`
+    /// `CCLX_BULK_BYTES`; 0, unset: likewise.
     pub bulk_bytes: u32,
     /// `CCLX_MAX_WIRES`
     pub max_wires: u32,
@@ -215,10 +215,8 @@ impl Default for Config {
             // A slot of 1 MiB with the widest lines (1.9 MiB with the narrowest) stays in a second-level cache; the
             // 14 slots of 8 ranks take 14 MiB (26 MiB).
             staging_tiles: 256,
-            // Push slots by lines serve short messages; there are 4n of them.
-            push_tiles: 16,
-            // What two processors that share a cache can have in flight without leaving it, as far as 32 MiB for 8 ranks go.
-            bulk_bytes: 248 << 10,
+            push_tiles: 0,
+            bulk_bytes: 0,
             max_wires: MAX_WIRES as u32,
             granule: 0,
             events: EventChoice::Auto,
@@ -367,19 +365,19 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCLX_PUSH_TILES",
-        help: "Tiles of 3840 data bytes in a slot of the one-shot and mesh algorithms by lines; a rank has 4n slots.",
+        help: "Tiles of 3840 data bytes in a slot of the one-shot and mesh algorithms by lines; a rank has 4n slots. Unset, 16; 80 on NVIDIA's GPUs.",
         alike: true,
         kind: Kind::Number { least: 1, most: MAX_PUSH_TILES },
         set: |c, text| put(&mut c.push_tiles, number(text)),
-        show: |c| Some(c.push_tiles.to_string()),
+        show: |c| (c.push_tiles != 0).then(|| c.push_tiles.to_string()),
     },
     Variable {
         name: "CCLX_BULK_BYTES",
-        help: "Bytes of a bulk slot, rounded down to whole pages; a rank has 6n where flags may follow data.",
+        help: "Bytes of a bulk slot, rounded down to whole pages; a rank has 6n where flags may follow data. Unset, 253952; 8388608 on NVIDIA's GPUs.",
         alike: true,
         kind: Kind::Number { least: BULK_UNIT, most: MAX_BULK_BYTES },
         set: |c, text| put(&mut c.bulk_bytes, number(text)),
-        show: |c| Some(c.bulk_bytes.to_string()),
+        show: |c| (c.bulk_bytes != 0).then(|| c.bulk_bytes.to_string()),
     },
     Variable {
         name: "CCLX_MAX_WIRES",
@@ -391,7 +389,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "CCLX_GRANULE",
-        help: "Bytes of a line on the wire; 0 takes the widest that every link is shown not to tear.",
+        help: "Bytes of a line on the wire; 0 takes the widest that every device is known to keep whole and no link is seen to tear, on NVIDIA's GPUs 16 at most.",
         alike: true,
         kind: words(&["0", "8", "16", "64"]),
         set: |c, text| put(&mut c.granule, number(text)),

@@ -120,31 +120,34 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
 }
 
 /// How large the push algorithms' slots are.
-struct Slots {
-    push_tiles: u32,
-    bulk_bytes: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// [`Layout::push_tiles`](crate::protocol::Layout::push_tiles).
+    pub push_tiles: u32,
+    /// [`Layout::bulk_bytes`](crate::protocol::Layout::bulk_bytes), before it is rounded down.
+    pub bulk_bytes: u32,
 }
 
 impl Slots {
-    /// What the configuration says. Where it says what every device begins with, NVIDIA's GPUs have larger ones: a round
-    /// costs them as much time as their links need for some hundred kilobytes.
-    fn of(family: DeviceFamily, config: &Config) -> Self {
-        let usual = Config::default();
-        let or = |said: u32, usual: u32, cuda: u32| match family {
-            DeviceFamily::Cuda if said == usual => cuda,
-            _ => said,
-        };
+    /// Where nothing is set. Slots by lines serve short messages; a bulk slot is what two processors that share a cache can
+    /// have in flight without leaving it, as far as 32 MiB for 8 ranks go.
+    pub const USUAL: Slots = Slots { push_tiles: 16, bulk_bytes: 248 << 10 };
+
+    /// On NVIDIA's GPUs a round costs as much time as their links need for some hundred kilobytes. 256 KiB by one-shot and
+    /// 512 KiB by mesh on two ranks take one round on lines. In bulk, as measured on two ranks, 64 MiB by mesh take 341 us
+    /// with half of it and 317 with twice as much.
+    const CUDA: Slots = Slots { push_tiles: 80, bulk_bytes: 8 << 20 };
+
+    /// What the configuration says, or else what suits the devices.
+    pub fn of(family: DeviceFamily, config: &Config) -> Self {
+        let unset = if family == DeviceFamily::Cuda { Self::CUDA } else { Self::USUAL };
+        let or = |said: u32, unset: u32| if said == 0 { unset } else { said };
         Self {
-            push_tiles: or(config.push_tiles, usual.push_tiles, CUDA_PUSH_TILES),
-            bulk_bytes: or(config.bulk_bytes, usual.bulk_bytes, CUDA_BULK_BYTES),
+            push_tiles: or(config.push_tiles, unset.push_tiles),
+            bulk_bytes: or(config.bulk_bytes, unset.bulk_bytes),
         }
     }
 }
-
-/// So that 256 KiB by one-shot and 512 KiB by mesh on two ranks take one round on lines.
-const CUDA_PUSH_TILES: u32 = 80;
-/// Measured on two ranks, 64 MiB by mesh: 341 us with half of it, 317 with twice as much.
-const CUDA_BULK_BYTES: u32 = 8 << 20;
 
 /// Where staging memory goes: device memory if every rank's device reaches the next one's and nobody forbade it.
 pub fn place(reaches_next: &[bool], config: &Config) -> Place {

@@ -112,9 +112,29 @@ fn a_lookup_is_asked_for_the_table() {
 }
 
 #[test]
+fn slots_that_are_set_are_obeyed_on_every_device() {
+    use ccl_core::device::DeviceFamily;
+    use ccl_core::topology::Slots;
+    let usual = [("CCLX_PUSH_TILES", Slots::USUAL.push_tiles), ("CCLX_BULK_BYTES", Slots::USUAL.bulk_bytes)];
+    let set = Config::from_vars(usual.map(|(name, value)| (name.to_owned(), value.to_string()))).unwrap();
+    let unset = Config::default();
+    for family in [DeviceFamily::Software, DeviceFamily::IntelPcie, DeviceFamily::Cuda] {
+        assert_eq!(Slots::of(family, &set), Slots::USUAL, "{family:?}");
+        assert_eq!(Slots::of(family, &unset) == Slots::USUAL, family != DeviceFamily::Cuda, "{family:?}");
+    }
+    let [(name, tiles), _] = usual;
+    let one_set = Slots::of(DeviceFamily::Cuda, &one(name, &tiles.to_string()).unwrap());
+    assert_eq!(one_set, Slots { push_tiles: tiles, ..Slots::of(DeviceFamily::Cuda, &unset) });
+    // A rank that has it and one that goes by its device could have slots of two sizes.
+    assert_ne!(set.hash(), unset.hash());
+}
+
+#[test]
 fn default_staging_of_8_ranks_is_moderate() {
     use ccl_core::protocol::{Layout, LineForm};
-    let Config { staging_tiles: slot_tiles, push_tiles, bulk_bytes, .. } = Config::default();
+    use ccl_core::topology::Slots;
+    let Slots { push_tiles, bulk_bytes } = Slots::USUAL;
+    let slot_tiles = Config::default().staging_tiles;
     // Where bulk slots are agreed on, so are the widest lines: both are shown for a processor's memory.
     for (form, bulk_bytes) in [(LineForm::L8, 0), (LineForm::L16, 0), (LineForm::L64, bulk_bytes)] {
         let bytes = Layout { n: 8, form, slot_tiles, push_tiles, bulk_bytes }.bytes();

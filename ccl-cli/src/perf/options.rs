@@ -4,8 +4,10 @@ use super::collective::{self, What};
 use super::data::Op;
 use super::sizes::{self, Step};
 use ccl_core::config::Config;
+use ccl_core::device::DeviceFamily;
 use ccl_core::plan::{self, Agreed, Registered, RegisteredRange, Request};
 use ccl_core::protocol::LineForm;
+use ccl_core::topology::Slots;
 use ccl_core::{DataType, Order};
 use std::path::PathBuf;
 
@@ -305,10 +307,11 @@ fn supported(
     config: &Config,
 ) -> Result<(), String> {
     // What the ranks will agree on is not known yet: what is refused because of it, they refuse themselves.
+    let Slots { push_tiles, bulk_bytes } = Slots::of(DeviceFamily::Software, config);
     let agreed = Agreed {
         max_wires: config.max_wires,
-        push_tiles: config.push_tiles,
-        bulk_bytes: config.bulk_bytes,
+        push_tiles,
+        bulk_bytes,
         ..Agreed::ring(ranks, LineForm::L64, config.staging_tiles)
     };
     let op = op.of_rank(dtype, 0);

@@ -8,6 +8,7 @@
 use super::fabric::Fabric;
 use super::select::Pick;
 use crate::protocol::{LineForm, TILE_BLOCKS};
+use crate::topology::Slots;
 
 /// Data bytes of a tile, whatever its form.
 const TILE_DATA: f64 = (TILE_BLOCKS * 256) as f64;
@@ -59,7 +60,7 @@ impl Fabric {
     /// [`Self::predict_us`] with the default slots.
     pub fn predict_default_us(&self, pick: Pick, n: usize, bytes: u64, form: LineForm) -> f64 {
         let config = crate::config::Config::default();
-        self.predict_us(pick, n, bytes, form, config.staging_tiles, config.push_tiles)
+        self.predict_us(pick, n, bytes, form, config.staging_tiles, Slots::USUAL.push_tiles)
     }
 }
 

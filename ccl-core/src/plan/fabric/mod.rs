@@ -18,6 +18,7 @@ use super::{Agreed, Plan, Request};
 use crate::config::{Algorithm, Config};
 use crate::device::DeviceFamily;
 use crate::protocol::{LineForm, TAG_LIMIT};
+use crate::topology::Slots;
 use crate::{DataType, Order, ReduceOp, Result};
 
 /// A port that all transfers between switches go through, in whatever direction.
@@ -136,13 +137,13 @@ impl Fabric {
 
     /// What `n` ranks of the box agree on that have lines of `form` and the default slots.
     pub fn agreed(&self, n: usize, form: LineForm) -> Agreed {
-        let Config { staging_tiles: slot_tiles, push_tiles, .. } = Config::default();
+        let slot_tiles = Config::default().staging_tiles;
         let (family, max_wires) = (self.family, self.compute_units);
         Agreed {
             n,
             form,
             slot_tiles,
-            push_tiles,
+            push_tiles: Slots::USUAL.push_tiles,
             bulk_bytes: 0,
             family,
             native: false,
