@@ -58,8 +58,10 @@ pub(super) enum Litmus {
 enum Seen {
     Torn,
     Whole,
-    /// They failed: that says nothing about lines, on any rank.
-    Nothing,
+    /// They waited in vain for a rank, which may have failed: that says nothing about lines, on any rank.
+    Late,
+    /// They failed, which says as little.
+    Failed,
 }
 
 /// Whether lines of the agreed form arrive whole on every rank, and data before the flag that follows them, as far as
@@ -96,19 +98,26 @@ pub(super) fn litmus<E: Endpoint>(
         let seen = match outcome {
             Ok(true) => Seen::Whole,
             Ok(false) => Seen::Torn,
-            Err(_) => Seen::Nothing,
+            Err(Error::Timeout { .. }) => Seen::Late,
+            Err(_) => Seen::Failed,
         };
         let all = mesh.all_gather(&[seen as u8], "litmus test")?;
-        // A failure of this rank's own is told as such.
-        outcome?;
-        if let Some(rank) = all.iter().position(|seen| *seen == [Seen::Nothing as u8]) {
-            // That rank gives up now, and tells why: its reason is this one's.
+        let first = |seen: Seen| all.iter().position(|other| *other == [seen as u8]);
+        let gives_up = match first(Seen::Failed) {
+            // Whoever waited did so for the one that failed, whose reason is everybody's.
+            Some(failed) => (!matches!(seen, Seen::Failed)).then_some(failed),
+            None => first(Seen::Late).filter(|_| !matches!(seen, Seen::Late)),
+        };
+        if let Some(rank) = gives_up {
+            // That rank leaves now, and tells why.
             mesh.barrier("litmus test")?;
             return Err(Error::Internal(format!(
                 "rank {rank} could not finish the litmus test and went on all the same"
             )));
         }
-        Ok(all.iter().all(|seen| *seen == [Seen::Whole as u8]))
+        // A failure of this rank's own is told as such.
+        outcome?;
+        Ok(first(Seen::Torn).is_none())
     };
     // The ring's lines go to the next rank, a one-shot's to all. A form that was asked for is taken as it is.
     let asked_for = config.granule != 0;
