@@ -1,20 +1,9 @@
 /* Records and replays a graph with a fork, written against the real headers, so that neither our declarations nor our
  * tests can hide a wrong argument order. With the argument "answers" it also makes the calls that don't return success:
  * questions with an answer, and waits for what is only recorded; the validation layer reports each of them. */
-#include <level_zero/ze_api.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "check.h"
 
-static void check(ze_result_t result, ze_result_t expected, const char *what)
-{
-    if (result != expected) {
-        printf("%s: 0x%x, not 0x%x\n", what, (unsigned)result, (unsigned)expected);
-        exit(2);
-    }
-}
-#define CHECK(call) check(call, ZE_RESULT_SUCCESS, #call)
-#define EXPECT(expected, call) check(call, expected, #call)
+#include <string.h>
 
 static ze_event_handle_t counted(ze_context_handle_t context, ze_device_handle_t device)
 {

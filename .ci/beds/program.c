@@ -1,20 +1,9 @@
 /* A plain Level Zero program: times of commands that the device gathers, and memory that is mapped into reserved addresses.
  * Written against the real headers. With the argument "refused" it also asks for what the driver has not, by name, and for
  * what is wrong; the validation layer reports each of these. */
-#include <level_zero/ze_api.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "check.h"
 
-static void check(ze_result_t result, ze_result_t expected, const char *what)
-{
-    if (result != expected) {
-        printf("%s: 0x%x, not 0x%x\n", what, (unsigned)result, (unsigned)expected);
-        exit(2);
-    }
-}
-#define CHECK(call) check(call, ZE_RESULT_SUCCESS, #call)
-#define EXPECT(expected, call) check(call, expected, #call)
+#include <string.h>
 #define HOLDS(what)                                                                                                      \
     do {                                                                                                                 \
         if (!(what)) {                                                                                                   \

@@ -1,9 +1,8 @@
 /* A small Level Zero program with one fault of choice: shows that the validation bed sees what it is there to see. */
-#include <level_zero/ze_api.h>
+#include "check.h"
+
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,15 +13,6 @@ static int is(const char *name)
 {
     return strcmp(fault, name) == 0;
 }
-
-static void check(ze_result_t result, const char *what)
-{
-    if (result != ZE_RESULT_SUCCESS) {
-        printf("%s: 0x%x\n", what, (unsigned)result);
-        exit(2);
-    }
-}
-#define CHECK(call) check(call, #call)
 
 /* As tests of several processes do: the program starts itself again, and nobody sees the child's stderr. */
 static int in_child(const char *child_fault)
