@@ -53,7 +53,7 @@ pub(super) enum Litmus {
 }
 
 /// What one rank has seen of its calls in the litmus test.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Seen {
     Torn,
@@ -103,12 +103,9 @@ pub(super) fn litmus<E: Endpoint>(
         };
         let all = mesh.all_gather(&[seen as u8], "litmus test")?;
         let first = |seen: Seen| all.iter().position(|other| *other == [seen as u8]);
-        let gives_up = match first(Seen::Failed) {
-            // Whoever waited did so for the one that failed, whose reason is everybody's.
-            Some(failed) => (!matches!(seen, Seen::Failed)).then_some(failed),
-            None => first(Seen::Late).filter(|_| !matches!(seen, Seen::Late)),
-        };
-        if let Some(rank) = gives_up {
+        // Whoever waited did so for the one that failed, whose reason is everybody's.
+        let worst = [Seen::Failed, Seen::Late].into_iter().find_map(|worst| Some((worst, first(worst)?)));
+        if let Some((_, rank)) = worst.filter(|(worst, _)| *worst != seen) {
             // That rank leaves now, and tells why.
             mesh.barrier("litmus test")?;
             return Err(Error::Internal(format!(
