@@ -6,12 +6,34 @@ mod memory_bed;
 
 use level_zero_sys::*;
 use memory_bed::*;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::ffi::{CStr, c_void};
+use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use ze_soft::ext;
 
 const PAGE: usize = 4096;
+
+/// A bed while no other test here has one: addresses are the process's, so what one test has freed and looks for
+/// could be what another was given a moment later.
+struct Alone(Bed, #[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+impl Alone {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock();
+        Self(Bed::new(), turn)
+    }
+}
+
+impl Deref for Alone {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        &self.0
+    }
+}
 
 fn name(text: &[std::ffi::c_char]) -> String {
     unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned()
@@ -19,7 +41,7 @@ fn name(text: &[std::ffi::c_char]) -> String {
 
 #[test]
 fn allocations_are_found_by_any_address_inside() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let pointer = bed.alloc(1, 3 * PAGE - 5);
     let (kind, id, device) = bed.properties(pointer);
     assert_eq!((kind, device), (ZE_MEMORY_TYPE_DEVICE, bed.devices[1]));
@@ -40,7 +62,7 @@ fn allocations_are_found_by_any_address_inside() {
 
 #[test]
 fn memory_that_is_not_the_drivers_is_unknown() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let local = 7u64;
     let pointer = (&raw const local).cast::<u8>();
     assert_eq!(bed.properties(pointer), (ZE_MEMORY_TYPE_UNKNOWN, 0, null_mut()));
@@ -50,7 +72,7 @@ fn memory_that_is_not_the_drivers_is_unknown() {
 
 #[test]
 fn ids_never_come_back() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let mut ids = HashSet::new();
     for _ in 0..200 {
         let pointer = bed.alloc(0, PAGE);
@@ -61,7 +83,7 @@ fn ids_never_come_back() {
 
 #[test]
 fn sizes_and_alignments_are_checked_and_honoured() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     for shift in 0..=22 {
         let alignment = 1usize << shift;
         let pointer = bed.try_alloc(0, 100, alignment).unwrap();
@@ -78,7 +100,7 @@ fn sizes_and_alignments_are_checked_and_honoured() {
 
 #[test]
 fn host_and_shared_memory_say_what_they_are() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let (device_desc, host_desc) = (ze_device_mem_alloc_desc_t::default(), ze_host_mem_alloc_desc_t::default());
     let (mut host, mut shared, mut anywhere) = (null_mut(), null_mut(), null_mut());
     unsafe {
@@ -103,7 +125,7 @@ fn host_and_shared_memory_say_what_they_are() {
 
 #[test]
 fn null_and_foreign_arguments_are_told_apart() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let desc = ze_device_mem_alloc_desc_t::default();
     let mut pointer = null_mut();
     let device = bed.devices[0];
@@ -123,7 +145,7 @@ fn null_and_foreign_arguments_are_told_apart() {
 
 #[test]
 fn memory_is_freed_by_either_policy() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let free = bed.ze.zeMemFreeExt.unwrap();
     for policy in
         [0, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE]
@@ -166,7 +188,7 @@ fn map_system_memory(bed: &Bed, memory: *mut c_void, size: usize) -> Result<*mut
 
 #[test]
 fn mapped_system_memory_keeps_its_address() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let pages = Pages::new(4 * PAGE);
     assert_eq!(map_system_memory(&bed, pages.0, 4 * PAGE), Ok(pages.0));
     let (kind, id, _) = bed.properties(pages.0.cast::<u8>().wrapping_add(PAGE + 1));
@@ -182,7 +204,7 @@ fn mapped_system_memory_keeps_its_address() {
 
 #[test]
 fn only_whole_mapped_pages_are_imported() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let pages = Pages::new(2 * PAGE);
     assert_eq!(map_system_memory(&bed, pages.0.wrapping_byte_add(8), PAGE), Err(ZE_RESULT_ERROR_INVALID_SIZE));
     assert_eq!(map_system_memory(&bed, pages.0, PAGE + 8), Err(ZE_RESULT_ERROR_INVALID_SIZE));
@@ -194,8 +216,8 @@ fn only_whole_mapped_pages_are_imported() {
 
 #[test]
 fn pointers_are_imported_without_a_descriptor_too() {
-    let mut bed = Bed::new();
-    unsafe { bed.ze.load_extensions(bed.driver) };
+    let mut bed = Alone::new();
+    unsafe { bed.0.ze.load_extensions(bed.driver) };
     let import = bed.ze.zexDriverImportExternalPointer.unwrap();
     let release = bed.ze.zexDriverReleaseImportedPointer.unwrap();
     let base_of = bed.ze.zexDriverGetHostPointerBaseAddress.unwrap();
@@ -214,7 +236,7 @@ fn pointers_are_imported_without_a_descriptor_too() {
 
 #[test]
 fn residency_is_asked_for_known_ranges_only() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let pointer = bed.alloc(0, 2 * PAGE);
     let resident = |pointer: *mut u8, size| unsafe {
         (bed.ze.zeContextMakeMemoryResident)(bed.context, bed.devices[1], pointer.cast(), size)
@@ -229,7 +251,7 @@ fn residency_is_asked_for_known_ranges_only() {
 
 #[test]
 fn the_driver_names_itself_and_its_extensions() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let (mut version, mut count) = (0, 0);
     let mut ipc = ze_driver_ipc_properties_t::default();
     let (mut first, mut second) = (ze_driver_properties_t::default(), ze_driver_properties_t::default());
@@ -260,7 +282,7 @@ fn the_driver_names_itself_and_its_extensions() {
 
 #[test]
 fn drivers_are_selected_by_kind() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let init = bed.ze.zeInitDrivers.unwrap();
     let with = |flags| {
         let mut desc = ze_init_driver_type_desc_t { flags, ..Default::default() };
@@ -276,7 +298,7 @@ fn drivers_are_selected_by_kind() {
 
 #[test]
 fn devices_say_plainly_what_they_are() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     assert_eq!(bed.devices.len(), 4);
     let (mut ids, mut addresses) = (HashSet::new(), HashSet::new());
     for &device in &bed.devices {
@@ -300,7 +322,7 @@ fn devices_say_plainly_what_they_are() {
 
 #[test]
 fn queue_groups_and_peers_are_as_promised() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let device = bed.devices[0];
     let mut groups = [ze_command_queue_group_properties_t::default(); 5];
     let mut count = groups.len() as u32;
@@ -324,7 +346,7 @@ fn queue_groups_and_peers_are_as_promised() {
 
 #[test]
 fn the_default_context_can_not_be_destroyed() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let context = unsafe { bed.ze.zeDriverGetDefaultContext.unwrap()(bed.driver) };
     assert!(!context.is_null());
     unsafe {
@@ -336,7 +358,7 @@ fn the_default_context_can_not_be_destroyed() {
 
 #[test]
 fn deferred_memory_lives_while_commands_may_use_it() {
-    let bed = Bed::new();
+    let bed = Alone::new();
     let ze = &bed.ze;
     let pool_desc = ze_event_pool_desc_t { flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE, count: 1, ..Default::default() };
     let event_desc = ze_event_desc_t::default();
