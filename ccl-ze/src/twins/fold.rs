@@ -17,7 +17,7 @@ impl Fold {
     /// Nothing where there is no such reduction.
     pub(super) fn new(kind: u32, factor: u64, n: usize, simd: Simd) -> Option<Fold> {
         let (dtype, op, order) = Kind::read(kind, factor)?;
-        Some(Fold { dtype, op, order, reducer: Reducer::of((dtype, op, order), factor, n, simd) })
+        Some(Fold { dtype, op, order, reducer: Reducer::new((dtype, op, order), factor, n, simd) })
     }
 
     /// Reduces elements of one block, which is of `chunk`. The target's places are sources, or apart from all. `raw` has a bit

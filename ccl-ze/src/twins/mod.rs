@@ -28,8 +28,8 @@ use ccl_core::plan::channel::CHANNEL_ARGS;
 use ccl_core::plan::geometry::Geometry;
 use ccl_core::plan::push::{DIRECT_ARGS, PUSH_ARGS, Transport};
 use ccl_core::protocol::LineForm;
+use ccl_core::slot::Line;
 use fold::Fold;
-use reduce::Reducer;
 use std::sync::OnceLock;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
 
@@ -63,7 +63,7 @@ unsafe fn arg<T: Copy>(launch: &zesoft_launch_t, index: usize) -> T {
 /// The ring of one line form (by its payload), of elements that fill `P` words of a line.
 unsafe extern "C" fn ring_kernel<const D: usize, const P: usize>(launch: *const zesoft_launch_t) {
     // SAFETY: the driver passes a live launch with the registered arguments.
-    let (launch, args, kind, factor) = unsafe {
+    let (launch, args) = unsafe {
         let launch = &*launch;
         let args = ring::Args {
             send: arg(launch, 0),
@@ -79,18 +79,21 @@ unsafe extern "C" fn ring_kernel<const D: usize, const P: usize>(launch: *const 
             tiles: arg(launch, 10),
             rounds: arg(launch, 11),
             slot_tiles: arg(launch, 12),
+            kind: arg(launch, 13),
+            factor: arg(launch, 14),
         };
-        (launch, args, arg::<u32>(launch, 13), arg::<u64>(launch, 14))
+        (launch, args)
     };
     let _fp = fp::DefaultFp::enter();
-    let plan = Reducer::new(kind, factor, args.n as usize, simd()).and_then(|reducer| {
-        let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), reducer.size()).ok()?;
-        Some((geometry, reducer))
+    let form = LineForm::from_granule(size_of::<Line<D>>());
+    let plan = Fold::new(args.kind, args.factor, args.n as usize, simd()).zip(form).and_then(|(fold, form)| {
+        let geometry = Geometry::new(args.n as usize, args.count, Some(args.period), fold.dtype.size()).ok()?;
+        Some((fold, form, geometry))
     });
-    // The host planned this launch with the same geometry and wrote the kind, so there are both.
-    if let Some((geometry, reducer)) = plan {
+    // The host planned this launch with the same geometry and wrote the kind, so there are all.
+    if let Some((fold, form, geometry)) = plan {
         // SAFETY: the launch is the endpoint's, which passes its own memory and buffers that its caller vouched for.
-        unsafe { ring::run::<D, P>(&args, geometry, launch.group_count[0] as usize, kind, &reducer) };
+        unsafe { ring::run::<D, P>(&args, geometry, form, launch.group_count[0], &fold) };
     }
 }
 

@@ -7,7 +7,7 @@
 //! one: binary32 has at least 2p+2 bits, and what it loses of subnormals is never what decides.
 
 use super::lanes::{Lane, Max, Min, Op, Prod, Sum};
-use ccl_core::{DataType, Kind, Order, ReduceOp};
+use ccl_core::{DataType, Order, ReduceOp};
 use std::mem::MaybeUninit;
 
 /// Which implementation to take.
@@ -114,13 +114,8 @@ pub(super) struct Reducer {
 }
 
 impl Reducer {
-    /// For the `kind` and `factor` of a kernel's arguments, among `n` ranks; nothing if the kind is none.
-    pub(super) fn new(kind: u32, factor: u64, n: usize, simd: Simd) -> Option<Reducer> {
-        Kind::read(kind, factor).map(|kind| Self::of(kind, factor, n, simd))
-    }
-
-    /// The same of a kind that has been read.
-    pub(super) fn of((dtype, op, order): (DataType, ReduceOp, Order), factor: u64, n: usize, simd: Simd) -> Reducer {
+    /// For a reduction with this `factor` among `n` ranks.
+    pub(super) fn new((dtype, op, order): (DataType, ReduceOp, Order), factor: u64, n: usize, simd: Simd) -> Reducer {
         Reducer {
             run: run_fn(dtype, op, order, simd),
             size: dtype.size(),

@@ -7,7 +7,7 @@ use ccl_core::plan::geometry::Geometry;
 use ccl_core::reference;
 
 fn reducer(dtype: DataType, op: ReduceOp, order: Order, n: usize, simd: Simd) -> Reducer {
-    Reducer::new(Kind::new(dtype, op, order).word(), op.factor(dtype).unwrap(), n, simd).unwrap()
+    Reducer::new((dtype, op, order), op.factor(dtype).unwrap(), n, simd)
 }
 
 /// Bits that a mixed word makes: any, or a value at which something happens.

@@ -1,18 +1,18 @@
-//! The ring all-reduce on the CPU: the twin of the device kernel of the same name (docs/protocol.md).
+//! The ring all-reduce on the CPU: the twin of the device kernel of the same name (docs/protocol.md). Its steps are those of
+//! `ccl_core::plan::ring`.
 //!
 //! One thread plays all work-groups of the launch. That is allowed because the chains of different lines do not depend
 //! on one another, and it keeps a small machine from needing a thread per wire.
 
 use super::call::{self, Call, Failure, Frame};
+use super::fold::Fold;
 use super::reduce::Reducer;
 use super::trace;
 use super::wait::GaveUp;
 use crate::hooks;
 use ccl_core::plan::geometry::{Block, Blocks, Geometry};
-use ccl_core::plan::ring::Step;
-use ccl_core::protocol::{
-    BLOCK_WORDS, CommState, HostBlock, LineForm, STAGING_HEAD_BYTES, Shape, TILE_BLOCKS, TILE_WORDS, sent_chunk, slots,
-};
+use ccl_core::plan::ring::{RingPlan, Step};
+use ccl_core::protocol::{BLOCK_WORDS, CommState, HostBlock, LineForm, Shape, TILE_BLOCKS, TILE_WORDS, slots};
 use ccl_core::slot::Line;
 
 /// The kernel's arguments, in order.
@@ -31,18 +31,19 @@ pub(super) struct Args {
     pub(super) tiles: u32,
     pub(super) rounds: u32,
     pub(super) slot_tiles: u32,
+    pub(super) kind: u32,
+    pub(super) factor: u64,
 }
 
 /// One launch.
 struct Ring<'a, const D: usize, const P: usize> {
+    plan: &'a RingPlan,
     args: &'a Args,
     call: &'a Call<'a>,
-    geometry: Geometry,
     reducer: &'a Reducer,
-    wires: usize,
 }
 
-/// Runs the kernel: a line has `D` words besides its flag, and `P` of them carry data.
+/// Runs the kernel: a line of `form` has `D` words besides its flag, and `P` of them carry data.
 ///
 /// # Safety
 /// `args` are those of a launch on an active communicator of this line form: buffers of `count` elements, staging
@@ -50,33 +51,36 @@ struct Ring<'a, const D: usize, const P: usize> {
 pub(super) unsafe fn run<const D: usize, const P: usize>(
     args: &Args,
     geometry: Geometry,
-    wires: usize,
-    kind: u32,
-    reducer: &Reducer,
+    form: LineForm,
+    wires: u32,
+    fold: &Fold,
 ) {
-    let size = reducer.size();
+    let (rank, n) = (args.rank as usize, args.n as usize);
+    let Args { slot_tiles, tiles, rounds, .. } = *args;
+    let (dtype, op, order) = (fold.dtype, fold.op, fold.order);
+    let plan = RingPlan { n, dtype, op, order, geometry, form, wires, slot_tiles, tiles, rounds };
     let frame = Frame {
         state: args.state,
         host: args.host,
         inbox: args.inbox,
         outbox: args.outbox,
-        rank: args.rank as usize,
-        n: args.n as usize,
-        wires,
-        rounds: args.rounds,
+        rank,
+        n,
+        wires: wires as usize,
+        rounds,
         // The factor is each rank's own, and so nothing to compare.
-        shape: Shape::new(args.count, args.period, 0, kind, args.rounds),
+        shape: Shape::new(args.count, args.period, 0, args.kind, rounds),
         output: args.recv,
-        output_bytes: args.count as usize * size,
+        output_bytes: geometry.count() as usize * geometry.elem(),
         channels: None,
     };
-    let rounds = |call: &Call<'_>| {
-        let ring = Ring::<D, P> { args, call, geometry, reducer, wires };
+    let body = |call: &Call<'_>| {
+        let ring = Ring::<D, P> { plan: &plan, args, call, reducer: &fold.reducer };
         // SAFETY: by this function's contract.
-        (0..args.rounds).try_for_each(|round| unsafe { ring.round(round, call.tag(round)) })
+        plan.steps(rank).try_for_each(|step| unsafe { ring.step(&step) })
     };
     // SAFETY: by this function's contract.
-    unsafe { call::run(&frame, rounds) };
+    unsafe { call::run(&frame, body) };
 }
 
 /// The first words of a line's.
@@ -104,74 +108,43 @@ impl Tile {
 
 impl<const D: usize, const P: usize> Ring<'_, D, P> {
     const LINES_PER_TILE: usize = TILE_WORDS / D;
-    const TILE_BYTES: usize = Self::LINES_PER_TILE * (D + 1) * 4;
     const TILE_BLOCKS: usize = Self::LINES_PER_TILE * P / BLOCK_WORDS;
 
     /// Slot `slot`'s part of `wire`, in a staging memory.
-    fn lines(&self, staging: *mut u8, slot: usize, wire: usize) -> *const Line<D> {
+    fn lines(&self, staging: *mut u8, slot: u32, wire: u32) -> *const Line<D> {
         let slot = if !hooks::on(self.call.hooks, hooks::ONE_SLOT_FEWER) {
             slot
         } else {
-            slot % (slots(self.args.n as usize) - 1).max(1)
+            slot % (slots(self.plan.n) as u32 - 1).max(1)
         };
-        let tile = slot * self.args.slot_tiles as usize + wire * self.args.tiles as usize;
-        staging.wrapping_add(STAGING_HEAD_BYTES + tile * Self::TILE_BYTES).cast()
+        staging.wrapping_add(self.plan.slot_offset(slot, wire)).cast()
     }
 
-    /// All positions of one round, all wires in each.
-    unsafe fn round(&self, round: u32, tag: u32) -> Result<(), Failure> {
-        let (n, rank) = (self.args.n as usize, self.args.rank as usize);
-        let last = slots(n);
-        for position in 0..=last {
-            let chunk = sent_chunk(n, rank, position);
-            for wire in 0..self.wires {
-                let first_block = u64::from(round) * u64::from(self.args.tiles) * Self::TILE_BLOCKS as u64;
-                let total = self.geometry.wire_blocks(chunk, self.wires as u32, wire as u32);
-                let blocks =
-                    total.saturating_sub(first_block).min(u64::from(self.args.tiles) * Self::TILE_BLOCKS as u64);
-                if blocks == 0 {
-                    continue;
-                }
-                let mut step = Step {
-                    round,
-                    position: position as u32,
-                    wire: wire as u32,
-                    chunk,
-                    first_block,
-                    blocks: blocks as u32,
-                    lines: 0,
-                    receive: position > 0,
-                    reduce: position > 0 && position < n,
-                    store: position + 1 >= n,
-                    send: position < last,
-                };
-                // SAFETY: by the contract of `run`.
-                unsafe { self.segment(&mut step, tag) }.map_err(|gave_up| Failure {
-                    gave_up,
-                    wire,
-                    step: position.saturating_sub(1),
-                    round,
-                    expected: tag,
-                })?;
-                if hooks::on(self.call.hooks, hooks::TRACE) {
-                    trace::record(rank, step);
-                }
-            }
+    /// One wire's share of a chunk in one round.
+    unsafe fn step(&self, step: &Step) -> Result<(), Failure> {
+        let Step { round, position, wire, .. } = *step;
+        let tag = self.call.tag(round);
+        // SAFETY: by the contract of `run`.
+        unsafe { self.segment(step, tag) }.map_err(|gave_up| Failure {
+            gave_up,
+            wire: wire as usize,
+            step: position.saturating_sub(1) as usize,
+            round,
+            expected: tag,
+        })?;
+        if hooks::on(self.call.hooks, hooks::TRACE) {
+            trace::record(self.args.rank as usize, *step);
         }
         Ok(())
     }
 
-    /// One wire's share of a chunk in one round: tile by tile, receive, reduce, store, send.
-    unsafe fn segment(&self, step: &mut Step, tag: u32) -> Result<(), GaveUp> {
-        let position = step.position as usize;
-        let wire = step.wire as usize;
+    /// Tile by tile: receive, reduce, store, send.
+    unsafe fn segment(&self, step: &Step, tag: u32) -> Result<(), GaveUp> {
         // At position 0 nothing is received, and the line is not looked at.
-        let incoming = self.lines(self.args.inbox, position.saturating_sub(1), wire);
-        let outgoing = self.lines(self.args.outbox, position, wire);
-        let (chunk, wires) = (step.chunk, self.wires as u32);
-        let words_of_all = self.geometry.wire_words(chunk, wires, step.wire, step.first_block, u64::from(step.blocks));
-        step.lines = words_of_all.div_ceil(P as u64) as u32;
-        let mut blocks = self.geometry.blocks(chunk, wires, step.wire, step.first_block, u64::from(step.blocks));
+        let incoming = self.lines(self.args.inbox, step.position.saturating_sub(1), step.wire);
+        let outgoing = self.lines(self.args.outbox, step.position, step.wire);
+        let (wires, blocks) = (self.plan.wires, u64::from(step.blocks));
+        let mut blocks = self.plan.geometry.blocks(step.chunk, wires, step.wire, step.first_block, blocks);
         let mut words = [0u32; TILE_WORDS];
         let mut line = 0;
         while let Some(tile) = Tile::next(&mut blocks, Self::TILE_BLOCKS) {
