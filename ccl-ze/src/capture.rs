@@ -23,7 +23,14 @@ pub(crate) struct Graphs(Mutex<Vec<(usize, Weak<Recording>)>>);
 static ENDED: Mutex<Vec<Arc<Recording>>> = Mutex::new(Vec::new());
 
 /// What `stream` records for, if it records.
+#[inline]
 pub(crate) fn of(stream: &Stream) -> Result<Option<Arc<Recording>>> {
+    // Only through its handle or by a wait for an event can a list of ours have come into a capture.
+    if matches!(stream.form, Form::Immediate) && !stream.is_foreign() { Ok(None) } else { of_others(stream) }
+}
+
+/// The same where it takes a question.
+fn of_others(stream: &Stream) -> Result<Option<Arc<Recording>>> {
     match &stream.form {
         Form::Regular(recording) => Ok(Some(recording.clone())),
         Form::OnQueue(queue) if !queue.is_recording()? => Ok(None),
@@ -31,8 +38,6 @@ pub(crate) fn of(stream: &Stream) -> Result<Option<Arc<Recording>>> {
             Some(list) => of(&list),
             None => Ok(Some(stream.gpu.sycl_graphs.of(queue)?.recording().clone())),
         },
-        // Only through its handle or by a wait for an event can a list of ours have come into a capture.
-        Form::Immediate if !stream.is_foreign() => Ok(None),
         Form::Immediate => {
             let capturing = is_capturing(&stream.gpu.api, stream.list())?;
             stream.note_capturing(capturing);
@@ -55,9 +60,7 @@ pub(crate) unsafe fn enter<'a>(
     after: &'a [ze_event_handle_t],
 ) -> Result<(Option<Arc<Recording>>, &'a [ze_event_handle_t])> {
     if after.is_empty() {
-        // The usual list, as in `of`.
-        let plain = matches!(stream.form, Form::Immediate) && !stream.is_foreign();
-        return Ok((if plain { None } else { of(stream)? }, after));
+        return Ok((of(stream)?, after));
     }
     // SAFETY: passed on to the caller.
     unsafe { enter_after(stream, after) }
