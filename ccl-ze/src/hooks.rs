@@ -53,57 +53,42 @@ pub const BOUNDARIES_OF_KERNELS: u32 = 1 << 26;
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
 
-/// The calls of a group of the C API are made in the order in which they were queued.
-#[cfg(feature = "test-hooks")]
-pub static GROUPS_AS_QUEUED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Switches of the whole process, each with the function that asks for it: off without the feature.
+macro_rules! switches {
+    ($($(#[$doc:meta])* $switch:ident: $visible:vis $ask:ident,)+) => { $(
+        $(#[$doc])*
+        #[cfg(feature = "test-hooks")]
+        pub static $switch: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+        $(#[$doc])*
+        #[cfg(feature = "test-hooks")]
+        $visible fn $ask() -> bool {
+            $switch.load(std::sync::atomic::Ordering::Relaxed)
+        }
+
+        /// Not without the feature.
+        #[cfg(not(feature = "test-hooks"))]
+        $visible const fn $ask() -> bool {
+            false
+        }
+    )+ };
+}
+
+switches! {
+    /// The calls of a group of the C API are made in the order in which they were queued.
+    GROUPS_AS_QUEUED: pub groups_as_queued,
+    /// Communicators of the C API that are asked for at the same time are made so, without a line.
+    MAKINGS_AT_ONCE: pub makings_at_once,
+    /// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
+    LITMUS_GIVES_UP: pub(crate) litmus_gives_up,
+    /// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the
+    /// first communicator.
+    PACKED: pub(crate) packed,
+}
 
 /// Rules that are switched off for every communicator to be, where what makes them can't be told.
 #[cfg(feature = "test-hooks")]
 pub static EVERYWHERE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-
-/// Whether [`GROUPS_AS_QUEUED`] is switched on.
-#[cfg(feature = "test-hooks")]
-pub fn groups_as_queued() -> bool {
-    GROUPS_AS_QUEUED.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Not without the feature.
-#[cfg(not(feature = "test-hooks"))]
-pub const fn groups_as_queued() -> bool {
-    false
-}
-
-/// Communicators of the C API that are asked for at the same time are made so, without a line.
-#[cfg(feature = "test-hooks")]
-pub static MAKINGS_AT_ONCE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-/// Whether [`MAKINGS_AT_ONCE`] is switched on.
-#[cfg(feature = "test-hooks")]
-pub fn makings_at_once() -> bool {
-    MAKINGS_AT_ONCE.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Not without the feature.
-#[cfg(not(feature = "test-hooks"))]
-pub const fn makings_at_once() -> bool {
-    false
-}
-
-/// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
-#[cfg(feature = "test-hooks")]
-pub static LITMUS_GIVES_UP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-/// Whether [`LITMUS_GIVES_UP`] is switched on.
-#[cfg(feature = "test-hooks")]
-pub(crate) fn litmus_gives_up() -> bool {
-    LITMUS_GIVES_UP.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Not without the feature.
-#[cfg(not(feature = "test-hooks"))]
-pub(crate) const fn litmus_gives_up() -> bool {
-    false
-}
 
 /// Milliseconds by which the next threads that make communicators of the C API are late, in the order of the calls.
 #[cfg(feature = "test-hooks")]
@@ -145,23 +130,6 @@ pub(crate) fn build_flags(family: &str) -> String {
         flags.push_str(" -ze-opt-disable");
     }
     flags
-}
-
-/// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the
-/// first communicator.
-#[cfg(feature = "test-hooks")]
-pub static PACKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-/// Whether [`PACKED`] is switched on.
-#[cfg(feature = "test-hooks")]
-pub(crate) fn packed() -> bool {
-    PACKED.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Not without the feature.
-#[cfg(not(feature = "test-hooks"))]
-pub(crate) const fn packed() -> bool {
-    false
 }
 
 /// What [`SPIRV`] has in a family's place.
