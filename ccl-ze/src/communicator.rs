@@ -29,7 +29,6 @@ use level_zero_sys::{
 use std::ffi::c_void;
 use std::io::Write as _;
 use std::sync::{Arc, Once};
-use std::time::Duration;
 
 /// Settings of a communicator to be.
 pub struct Builder {
@@ -64,12 +63,6 @@ impl Builder {
     pub fn place(mut self, place: PlaceInLine) -> Self {
         self.place = Some(place);
         self
-    }
-
-    pub(crate) fn await_turn(&self, device: usize) -> Result<()> {
-        let Some(place) = &self.place else { return Ok(()) };
-        place.on_device(device);
-        place.await_turn(patience_in_line(&self.config))
     }
 
     /// For tests.
@@ -131,11 +124,6 @@ impl Builder {
         let saving = Saving::start(&core, &gpu, &self.config, self.start.hooks)?.map(Arc::new);
         Ok(Communicator { core, gpu, config: self.config, saving })
     }
-}
-
-/// How long a line may stand still: longer than what is before its end may take, which is bounded by its own deadlines.
-pub(crate) fn patience_in_line(config: &Config) -> Duration {
-    config.connection_timeout.saturating_mul(3).saturating_add(Duration::from_secs(60))
 }
 
 /// What CCLX_ON_ERROR asks for.

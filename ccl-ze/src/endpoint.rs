@@ -11,7 +11,6 @@ mod submit;
 
 pub(crate) use completed::Completed;
 
-use crate::communicator::patience_in_line;
 use crate::event::{EventSlot, Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
@@ -79,7 +78,7 @@ impl Device for ZeDevice {
     }
 
     fn await_turn(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(patience_in_line(&self.config)))
+        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(line::patience(&self.config)))
     }
 
     fn reaches(&self, peer: &DeviceFacts) -> bool {

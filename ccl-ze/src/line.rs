@@ -1,5 +1,6 @@
 //! The line in which communicators that a process makes at the same time wait for their device.
 
+use ccl_core::config::Config;
 use ccl_core::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::thread::ThreadId;
@@ -77,6 +78,11 @@ impl PlaceInLine {
         }
         Ok(())
     }
+}
+
+/// How long a line may stand still: longer than what is before its end may take, which is bounded by its own deadlines.
+pub(crate) fn patience(config: &Config) -> Duration {
+    config.connection_timeout.saturating_mul(3).saturating_add(Duration::from_secs(60))
 }
 
 impl Line {

@@ -1,6 +1,7 @@
 //! Communicators of some of another's ranks.
 
 use super::{Builder, Communicator};
+use crate::line;
 use ccl_core::Result;
 
 impl Communicator {
@@ -29,7 +30,10 @@ impl Communicator {
         key: i32,
         builder: Builder,
     ) -> Result<Option<Communicator>> {
-        builder.await_turn(self.gpu.index())?;
+        if let Some(place) = &builder.place {
+            place.on_device(self.gpu.index());
+            place.await_turn(line::patience(&builder.config))?;
+        }
         self.core.split(number, color, key)?.map(|mesh| builder.init_local(mesh)).transpose()
     }
 }
