@@ -1,7 +1,7 @@
 //! What this library has beyond oneCCL's names; `include/cclx.h` is the same for C.
 
-use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::call::{Call, Reduction, What, datatype};
+use crate::entry::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::group::{issue_on, refuse_within};
 use crate::handle::{Live, OnecclComm};
 use ccl_core::{Error, Result};

@@ -2,8 +2,8 @@
 //! outside a group at once, inside one at the group's end. Another stream is a SYCL queue: the buffers are device memory,
 //! and a call returns once it is submitted (docs/sycl.md).
 
-use crate::boundary::{Code, call_entry, null};
 use crate::call::{Call, What, datatype, rank};
+use crate::entry::{Code, call_entry, null};
 use crate::group::issue;
 use crate::handle::{Live, OnecclComm};
 use ccl_core::Result;

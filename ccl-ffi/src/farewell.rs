@@ -10,9 +10,9 @@ static ALL: Mutex<Vec<&'static OnecclComm>> = Mutex::new(Vec::new());
 
 /// Says goodbye for `handle` when the process ends in order.
 pub(crate) fn of(handle: &'static OnecclComm) {
-    static REGISTERED: Once = Once::new();
+    static ARRANGED: Once = Once::new();
     // SAFETY: a function of this library, which stays loaded.
-    REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+    ARRANGED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
     ALL.lock().push(handle);
 }
 

@@ -1,7 +1,7 @@
 //! How communicators come to be: now, at the end of a group, or while the caller does something else.
 
 use crate::abi::{CONFIG_MAGIC, OnecclConfig, UNDEFINED};
-use crate::boundary::{Code, IN_PROGRESS, SUCCESS};
+use crate::entry::{Code, IN_PROGRESS, SUCCESS};
 use crate::group;
 use crate::handle::{Live, OnecclComm};
 use crate::host::HostPath;

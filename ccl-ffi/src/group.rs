@@ -6,8 +6,8 @@
 //! queued what fits. What is due at the same time on several communicators (ranks of one group in one thread) is begun on
 //! all of them before any is waited for. Calls on SYCL queues are submitted in the same order and not waited for.
 
-use crate::boundary::{Code, SUCCESS, entry, hear};
 use crate::call::{Call, What};
+use crate::entry::{Code, SUCCESS, entry, hear};
 use crate::forming::Making;
 use crate::handle::{Live, OnecclComm};
 use crate::host::Step;

@@ -1,6 +1,6 @@
 //! Versions, texts, and the log that oneCCL's own parts write to.
 
-use crate::boundary::{Code, SUCCESS, code_name, entry, last_error, put};
+use crate::entry::{Code, SUCCESS, code_name, entry, last_error, put};
 use crate::handle::{OnecclComm, handle};
 use crate::settings;
 use std::ffi::{CStr, c_char, c_int};

@@ -1,6 +1,6 @@
 //! What a communicator's messages need to know: who it is, how many calls it was given, and its first failure.
 
-use crate::boundary::{Code, c_string};
+use crate::entry::{Code, c_string};
 use ccl_core::Error;
 use ccl_core::config::{Config, OnError};
 use parking_lot::Mutex;

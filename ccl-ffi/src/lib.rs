@@ -1,15 +1,15 @@
 //! The C ABI: oneCCL's names, so that programs built for it find this library in its place (docs/abi.md).
 //!
-//! Every entry is contained: a panic becomes `onecclInternalError` and never crosses the boundary. With a null stream
+//! Every entry is contained: a panic becomes `onecclInternalError` and never reaches the caller. With a null stream
 //! buffers are the host's and a call returns with its result; with a SYCL queue they are device memory and a call returns
 //! once it is submitted.
 
 mod abi;
-mod boundary;
 mod call;
 mod cclx;
 mod collectives;
 mod copies;
+mod entry;
 mod farewell;
 mod forming;
 mod group;
@@ -30,9 +30,9 @@ mod stream;
 mod unsupported;
 
 pub use abi::*;
-pub use boundary::Code;
 pub use cclx::*;
 pub use collectives::*;
+pub use entry::Code;
 pub use group::{onecclGroupEnd, onecclGroupStart};
 pub use handle::OnecclComm;
 pub use info::*;

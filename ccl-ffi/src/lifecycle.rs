@@ -1,7 +1,7 @@
 //! Communicators: how they begin and end, and what can be asked of them.
 
 use crate::abi::{OnecclConfig, OnecclUniqueId};
-use crate::boundary::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
+use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
 use crate::farewell;
 use crate::forming::{From, Making, Wish};
 use crate::handle::{OnecclComm, State};

@@ -1,8 +1,8 @@
 //! Finding a communicator that somebody else in the process made, through whichever route.
 
 use crate::abi::OnecclUniqueId;
-use crate::boundary::{Code, SUCCESS, entry, null, put};
 use crate::copies;
+use crate::entry::{Code, SUCCESS, entry, null, put};
 use crate::farewell;
 use crate::handle::{OnecclComm, copy, own_path};
 use ccl_core::Error;

@@ -1,6 +1,6 @@
 //! Device memory for callers, and buffers that they register.
 
-use crate::boundary::{Code, SUCCESS, comm_entry, entry, null, put};
+use crate::entry::{Code, SUCCESS, comm_entry, entry, null, put};
 use crate::handle::OnecclComm;
 use crate::settings;
 use ccl_core::{Error, Result};

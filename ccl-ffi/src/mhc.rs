@@ -1,8 +1,8 @@
 //! mHC boundaries, to C: `include/cclx.h` is the same.
 
-use crate::boundary::{Code, SUCCESS, call_entry, comm_entry, null};
 use crate::call::datatype;
 use crate::cclx::{CclxStream, events};
+use crate::entry::{Code, SUCCESS, call_entry, comm_entry, null};
 use crate::group::refuse_within;
 use crate::handle::OnecclComm;
 use crate::memory;

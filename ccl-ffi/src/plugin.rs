@@ -5,9 +5,9 @@
 //! observed with is served; others are refused when the first communicator is to be made.
 
 use crate::abi::{OnecclConfig, OnecclDevComm, OnecclDevCommRequirements, OnecclUniqueId};
-use crate::boundary::{Code, SUCCESS, entry, null};
 use crate::collectives::*;
 use crate::copies;
+use crate::entry::{Code, SUCCESS, entry, null};
 use crate::group::{onecclGroupEnd, onecclGroupStart};
 use crate::handle::{OnecclComm, copy};
 use crate::lifecycle::*;

@@ -1,7 +1,7 @@
 //! Reductions of a communicator's own: the sum of elements that are multiplied first.
 
-use crate::boundary::{Code, SUCCESS, comm_entry, null, put};
 use crate::call::Reduction;
+use crate::entry::{Code, SUCCESS, comm_entry, null, put};
 use crate::handle::OnecclComm;
 use ccl_core::types::Factor;
 use ccl_core::{DataType, Error, ReduceOp, Result};

@@ -1,7 +1,7 @@
 //! Streams for callers without Level Zero lists of their own, and the handles for those who make some.
 
-use crate::boundary::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
 use crate::cclx::{CclxStream, events};
+use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
 use crate::handle::OnecclComm;
 use ccl_core::Error;
 use std::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! What this library does not have: windows, and communicators inside kernels. Each says so, once.
 
 use crate::abi::{OnecclDevComm, OnecclDevCommRequirements};
-use crate::boundary::{Code, entry};
+use crate::entry::{Code, entry};
 use crate::handle::OnecclComm;
 use ccl_core::Error;
 use std::ffi::{c_int, c_void};

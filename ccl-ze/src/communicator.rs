@@ -5,8 +5,8 @@ mod collectives;
 mod overlap;
 mod split;
 
+use crate::bounds;
 use crate::buffer::{Buffer, Element};
-use crate::check;
 use crate::completion::Completion;
 use crate::endpoint::ZeDevice;
 use crate::gpu::Gpu;
@@ -252,7 +252,7 @@ impl Communicator {
     /// Whether an address lies in memory that the device's context has allocated, or been told of; what doesn't is the host's
     /// own.
     pub fn has_allocated(&self, address: *const c_void) -> bool {
-        check::range(&self.gpu, address).is_some()
+        bounds::range(&self.gpu, address).is_some()
     }
 
     /// What lists and events of the caller's have to be made of.
@@ -441,7 +441,7 @@ impl Communicator {
         if self.config.check != Check::Off {
             // A communicator that has failed says so, without another look at anything.
             self.core.check_call(request, io)?;
-            check::buffers(&self.gpu, request, send, recv)?;
+            bounds::buffers(&self.gpu, request, send, recv)?;
         }
         let submit = |after: &[ze_event_handle_t]| {
             let edges = Edges { after, signal: options.signal };

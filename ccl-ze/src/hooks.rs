@@ -33,7 +33,7 @@ pub const NO_SIGNAL: u32 = 1024;
 pub const NO_WAITS: u32 = 2048;
 /// Recorded calls signal an event that stays signalled from one replay to the next.
 pub const STALE_EVENT: u32 = 4096;
-/// A captured call's input is read after the call.
+/// A saved call's input is read after the call.
 pub const SAVE_INPUT_LATE: u32 = 1 << 20;
 /// Push slots have one generation.
 pub const ONE_GENERATION: u32 = 65536;

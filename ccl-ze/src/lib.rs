@@ -22,10 +22,10 @@
 //! `ze-soft`; the kernels are SPIR-V, or [`twins`] on the native engine of the latter.
 
 mod api;
+mod bounds;
 mod buffer;
 mod capture;
 mod chain;
-mod check;
 mod communicator;
 mod completion;
 mod driver;

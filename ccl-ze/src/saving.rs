@@ -3,7 +3,7 @@
 //! An mHC boundary is an event of its own behind that of its all-reduce, in one launch with it or not.
 //!
 //! Each call is waited for, so that it can be saved: slow, and meant for looking for faults. What can't be waited for
-//! ends the capture, never the call.
+//! ends the saving, never the call.
 
 mod boundary;
 
@@ -140,7 +140,7 @@ impl Saving {
         self.state.lock().skip(&format!("{what} of {count} {dtype} (no all_reduce)"));
     }
 
-    /// Whether a call ends in time and well; if not, the capture ends.
+    /// Whether a call ends in time and well; if not, the saving ends.
     fn is_finished(&self, state: &mut State, completion: &Completion) -> bool {
         match completion.wait_for(self.limit) {
             Ok(true) => return true,
@@ -152,7 +152,7 @@ impl Saving {
     }
 
     /// The bytes of a buffer, as they are once the stream has come here; `None` if it does not come here in time or can't be
-    /// read, which ends the capture and is no reason for the call to fail.
+    /// read, which ends the saving and is no reason for the call to fail.
     ///
     /// # Safety
     /// The buffer holds so many bytes and the events are live.
@@ -208,7 +208,7 @@ impl State {
         false
     }
 
-    /// Ends the capture at a call, which is the first that is missing.
+    /// Ends the saving at a call, which is the first that is missing.
     fn stop(&mut self, why: &str) {
         if self.writer.is_stopped() {
             return;

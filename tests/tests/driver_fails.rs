@@ -124,10 +124,10 @@ fn a_look_that_fails_is_not_the_calls_failure() {
     });
 }
 
-/// What is to be saved of a call can't be read: the capture ends, and the call goes on on all ranks.
+/// What is to be saved of a call can't be read: the saving ends, and the call goes on on all ranks.
 #[test]
-fn a_capture_that_cannot_read_lets_the_call_go_on() {
-    process("a_capture_that_cannot_read_lets_the_call_go_on", 2).run(|_| {
+fn a_saving_that_cannot_read_lets_the_call_go_on() {
+    process("a_saving_that_cannot_read_lets_the_call_go_on", 2).run(|_| {
         meddle();
         let folder = std::env::temp_dir().join(format!("ccl-capture-fails-{}", std::process::id()));
         let timeout = Duration::from_secs(5);
@@ -143,7 +143,7 @@ fn a_capture_that_cannot_read_lets_the_call_go_on() {
                 buffer.write(&stream, &inputs[rank]).unwrap();
                 ready.wait();
                 if rank == 0 {
-                    // An input; then an output, of the rank whose capture has not ended.
+                    // An input; then an output, of the rank whose saving has not ended.
                     COPIES_BEFORE_FAILURE.store(failing, SeqCst);
                 }
                 ready.wait();

@@ -1,8 +1,8 @@
 //! The collectives besides all-reduce, and sends and receives.
 
 use super::{CallOptions, Communicator};
+use crate::bounds;
 use crate::buffer::{Buffer, Element};
-use crate::check;
 use crate::completion::Completion;
 use crate::stream::Stream;
 use ccl_core::collective::{Collective, CollectiveCall, Piece, Table};
@@ -205,7 +205,7 @@ impl Communicator {
                 // Its pieces may lie in several allocations.
                 Some(table) => {
                     for (sent, received) in table.sends.iter().zip(&table.receives) {
-                        check::ranges(
+                        bounds::ranges(
                             &self.gpu,
                             [
                                 ("send", send.wrapping_byte_add(sent.offset as usize), sent.bytes),
@@ -216,7 +216,7 @@ impl Communicator {
                 }
                 None => {
                     let (sent, received) = pieces.extents()?;
-                    check::ranges(&self.gpu, [("send", send, sent), ("receive", recv, received)])?;
+                    bounds::ranges(&self.gpu, [("send", send, sent), ("receive", recv, received)])?;
                 }
             }
         }

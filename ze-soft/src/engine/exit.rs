@@ -19,9 +19,9 @@ pub(super) struct Launch(());
 
 impl Launch {
     pub(super) fn begin() -> Self {
-        static REGISTERED: Once = Once::new();
+        static ARRANGED: Once = Once::new();
         // Handlers run last come, first served: by the first launch, the runtime has registered its own.
-        REGISTERED.call_once(|| {
+        ARRANGED.call_once(|| {
             // Without room for one more handler, exiting is as it was.
             // SAFETY: the handler's code stays: threads of this library run in it for ever.
             let _ = unsafe { on_exit(leave, std::ptr::null_mut()) };

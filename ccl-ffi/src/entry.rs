@@ -1,4 +1,4 @@
-//! The one boundary that every entry goes through: panics are contained, errors become codes, are heard and remembered.
+//! What every entry goes through: panics are contained, errors become codes, are heard and remembered.
 
 use crate::handle::{OnecclComm, handle};
 use crate::presence;

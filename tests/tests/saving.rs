@@ -137,8 +137,8 @@ fn other_collectives_are_counted_and_not_saved() {
 
 /// One thread that issues the calls of both ranks: the first call can't end while it is waited for.
 #[test]
-fn a_wait_that_would_not_end_ends_the_capture() {
-    Group::new("a_wait_that_would_not_end_ends_the_capture", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
+fn a_wait_that_would_not_end_ends_the_saving() {
+    Group::new("a_wait_that_would_not_end_ends_the_saving", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
         let directory = folder("held");
         let config = Config { timeout: Duration::from_secs(6), ..config(&directory) };
         let comms = local::ranks(2, &config, &StartState::default(), |comm| comm);

@@ -17,8 +17,8 @@ fn case(seed: u64, in_place: bool) -> Case {
     Case { params, seed, in_place, x_out: None }
 }
 
-/// What is captured of what two ranks do.
-fn captured(name: &str, hooks: u32, body: impl Fn(&mut Peer) + Sync) -> Verdict {
+/// What is saved of what two ranks do.
+fn saved(name: &str, hooks: u32, body: impl Fn(&mut Peer) + Sync) -> Verdict {
     let directory: PathBuf = std::env::temp_dir().join(format!("ccl-capture-mhc-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
     let config = Config { capture: Some(directory.clone()), ..Config::default() };
@@ -54,11 +54,11 @@ fn two(peer: &mut Peer, design: Design) {
 fn boundaries_in_place_are_saved_as_they_were() {
     Group::new("boundaries_in_place_are_saved_as_they_were", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
         for design in DESIGNS {
-            let verdict = captured("stands", 0, |peer| two(peer, design));
+            let verdict = saved("stands", 0, |peer| two(peer, design));
             assert!(verdict.passed(), "{design}: {:?}", verdict.findings);
             assert_eq!((verdict.counts.events["all_reduce"], verdict.counts.events["mhc_boundary"]), (2, 2));
             assert_eq!((verdict.counts.aliased["mhc_boundary"], verdict.counts.links), (2, 2 * 5), "{design}");
-            let verdict = captured("late", hooks::SAVE_INPUT_LATE, |peer| two(peer, design));
+            let verdict = saved("late", hooks::SAVE_INPUT_LATE, |peer| two(peer, design));
             assert!(kinds(&verdict).contains(&What::Reduction), "{design}: {:?}", verdict.findings);
         }
     });
@@ -67,7 +67,7 @@ fn boundaries_in_place_are_saved_as_they_were() {
 #[test]
 fn a_residual_that_was_written_over_is_convicted() {
     Group::new("a_residual_that_was_written_over_is_convicted", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
-        let verdict = captured("over", 0, |peer| {
+        let verdict = saved("over", 0, |peer| {
             drop(peer.run::<bf16>(&case(1, true), Design::C).unwrap());
             // Alike on both ranks, and another than what the first boundary put out.
             drop(peer.run::<bf16>(&case(2, true), Design::C).unwrap());
@@ -78,9 +78,9 @@ fn a_residual_that_was_written_over_is_convicted() {
 }
 
 #[test]
-fn a_boundary_that_hangs_in_the_air_ends_the_capture() {
-    Group::new("a_boundary_that_hangs_in_the_air_ends_the_capture", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
-        let verdict = captured("alone", 0, |peer| {
+fn a_boundary_that_hangs_in_the_air_ends_the_saving() {
+    Group::new("a_boundary_that_hangs_in_the_air_ends_the_saving", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
+        let verdict = saved("alone", 0, |peer| {
             let case = case(1, true);
             let image = case.before::<bf16>(0);
             peer.memory.write(&peer.stream, &image).unwrap();
@@ -94,7 +94,7 @@ fn a_boundary_that_hangs_in_the_air_ends_the_capture() {
         });
         assert_eq!(kinds(&verdict), [What::Incomplete], "{:?}", verdict.findings);
         assert!(told(&verdict, "its x is not where a captured all_reduce put its output"), "{:?}", verdict.findings);
-        let verdict = captured("elsewhere", 0, |peer| {
+        let verdict = saved("elsewhere", 0, |peer| {
             for seed in [1, 2] {
                 drop(peer.run::<bf16>(&case(seed, false), Design::Unfused).unwrap());
             }
@@ -108,7 +108,7 @@ fn a_boundary_that_hangs_in_the_air_ends_the_capture() {
 fn recorded_boundaries_are_counted_and_not_saved() {
     Group::new("recorded_boundaries_are_counted_and_not_saved", 1).env("ZE_SOFT_DEVICES", 2).run(|_| {
         for design in DESIGNS {
-            let verdict = captured("recorded", 0, |peer| {
+            let verdict = saved("recorded", 0, |peer| {
                 let case = case(1, true);
                 drop(peer.run::<bf16>(&case, design).unwrap());
                 let mut image = case.before::<bf16>(peer.comm.rank());
