@@ -3,6 +3,7 @@
 //! Every object starts with a magic word, so that a foreign, null or destroyed handle is refused instead of
 //! being followed blindly (a destroyed object's word is overwritten before its memory goes back).
 
+use crate::abi::{output, run};
 use level_zero_sys::{ZE_RESULT_ERROR_INVALID_NULL_HANDLE, ZE_RESULT_ERROR_UNINITIALIZED, ze_result_t};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,21 @@ pub(crate) fn get<'a, T: Object, H>(handle: *mut H) -> Result<&'a Arc<T>, ze_res
     let boxed = check::<T, H>(handle)?;
     // SAFETY: `check` found a live object of this type; a program may not destroy a handle while it is in use.
     Ok(unsafe { &(*boxed).value })
+}
+
+/// Answers a question about the object behind a handle; `answer` points to a place for it, by the specification's promise.
+pub(crate) fn answer<T: Object, H, A>(
+    handle: *mut H,
+    answer: *mut A,
+    ask: impl FnOnce(&T) -> Result<A, ze_result_t>,
+) -> ze_result_t {
+    run(|| {
+        let object = get::<T, _>(handle)?;
+        // SAFETY: the specification's promise.
+        let answer = unsafe { output(answer) }?;
+        *answer = ask(object)?;
+        Ok(())
+    })
 }
 
 /// Ends a handle and gives back its object.

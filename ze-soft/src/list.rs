@@ -19,6 +19,7 @@ use crate::exec::{Executor, LaneId, Progress, Receipt, Run, Work, wait};
 use crate::graph::{Executable, Home, Mark, Pending, Session, Site};
 use crate::handle::Object;
 use crate::op::{Command, Op, Signal, Wait, Waits};
+use crate::queue::Made;
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use recording::Record;
@@ -50,14 +51,6 @@ enum ListKind {
         record: Mutex<Record>,
         chain: Arc<Chain>,
     },
-}
-
-/// How an immediate list was created.
-struct Made {
-    index: u32,
-    flags: ze_command_queue_flags_t,
-    mode: ze_command_queue_mode_t,
-    priority: ze_command_queue_priority_t,
 }
 
 impl Object for List {

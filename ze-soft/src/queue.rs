@@ -6,7 +6,7 @@ use crate::entry::entry_points;
 use crate::error::fail;
 use crate::exec::{Executor, SourceCell, Work, wait};
 use crate::fence::Fence;
-use crate::handle::{Object, export, get, take};
+use crate::handle::{Object, answer, export, get, take};
 use crate::list::{List, queue_executor};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -73,13 +73,26 @@ impl Flow {
     }
 }
 
+/// How a queue was created, or an immediate list, which is created as one.
+#[derive(Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) index: u32,
+    pub(crate) flags: ze_command_queue_flags_t,
+    pub(crate) mode: ze_command_queue_mode_t,
+    pub(crate) priority: ze_command_queue_priority_t,
+}
+
+impl Made {
+    pub(crate) fn by(desc: &ze_command_queue_desc_t) -> Made {
+        let &ze_command_queue_desc_t { index, flags, mode, priority, .. } = desc;
+        Made { index, flags, mode, priority }
+    }
+}
+
 /// A command queue.
 pub(crate) struct Queue {
     executor: Arc<Executor>,
-    index: u32,
-    flags: ze_command_queue_flags_t,
-    mode: ze_command_queue_mode_t,
-    priority: ze_command_queue_priority_t,
+    made: Made,
     flow: Arc<Flow>,
 }
 
@@ -113,7 +126,7 @@ impl Queue {
         if let Some(fence) = fence {
             fence.arm(last);
         }
-        if self.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS {
+        if self.made.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS {
             self.flow.wait(u64::MAX, || self.flow.is_over(last));
         }
         Ok(())
@@ -132,9 +145,8 @@ unsafe extern "C" fn zeCommandQueueCreate(
         // SAFETY: the specification's promise about these two pointers.
         let (desc, queue) = unsafe { (input(desc)?, output(phCommandQueue)?) };
         let executor = queue_executor(hDevice, desc)?;
-        let &ze_command_queue_desc_t { index, flags, mode, priority, .. } = desc;
         let flow = Flow::new(executor.clone());
-        *queue = export(Arc::new(Queue { executor, index, flags, mode, priority, flow }));
+        *queue = export(Arc::new(Queue { executor, made: Made::by(desc), flow }));
         Ok(())
     })
 }
@@ -187,46 +199,36 @@ unsafe extern "C" fn zeCommandQueueSynchronize(hCommandQueue: ze_command_queue_h
     }
 }
 
-/// Answers a question about a queue.
-fn answer<T>(queue: ze_command_queue_handle_t, answer: *mut T, ask: impl FnOnce(&Queue) -> T) -> ze_result_t {
-    run(|| {
-        let queue = get::<Queue, _>(queue)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(answer) }? = ask(queue);
-        Ok(())
-    })
-}
-
 unsafe extern "C" fn zeCommandQueueGetOrdinal(
     hCommandQueue: ze_command_queue_handle_t,
     pOrdinal: *mut u32,
 ) -> ze_result_t {
-    answer(hCommandQueue, pOrdinal, |queue| queue.executor.ordinal())
+    answer(hCommandQueue, pOrdinal, |queue: &Queue| Ok(queue.executor.ordinal()))
 }
 
 unsafe extern "C" fn zeCommandQueueGetIndex(hCommandQueue: ze_command_queue_handle_t, pIndex: *mut u32) -> ze_result_t {
-    answer(hCommandQueue, pIndex, |queue| queue.index)
+    answer(hCommandQueue, pIndex, |queue: &Queue| Ok(queue.made.index))
 }
 
 unsafe extern "C" fn zeCommandQueueGetFlags(
     hCmdQueue: ze_command_queue_handle_t,
     pFlags: *mut ze_command_queue_flags_t,
 ) -> ze_result_t {
-    answer(hCmdQueue, pFlags, |queue| queue.flags)
+    answer(hCmdQueue, pFlags, |queue: &Queue| Ok(queue.made.flags))
 }
 
 unsafe extern "C" fn zeCommandQueueGetMode(
     hCmdQueue: ze_command_queue_handle_t,
     pMode: *mut ze_command_queue_mode_t,
 ) -> ze_result_t {
-    answer(hCmdQueue, pMode, |queue| queue.mode)
+    answer(hCmdQueue, pMode, |queue: &Queue| Ok(queue.made.mode))
 }
 
 unsafe extern "C" fn zeCommandQueueGetPriority(
     hCmdQueue: ze_command_queue_handle_t,
     pPriority: *mut ze_command_queue_priority_t,
 ) -> ze_result_t {
-    answer(hCmdQueue, pPriority, |queue| queue.priority)
+    answer(hCmdQueue, pPriority, |queue: &Queue| Ok(queue.made.priority))
 }
 
 entry_points! {

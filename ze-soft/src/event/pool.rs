@@ -6,7 +6,7 @@ use crate::abi::{chain, input, output, run};
 use crate::context::Context;
 use crate::entry::entry_points;
 use crate::error::fail;
-use crate::handle::{Object, export, get, take};
+use crate::handle::{Object, answer, export, get, take};
 use level_zero_sys::*;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -212,24 +212,14 @@ unsafe extern "C" fn zeEventPoolGetContextHandle(
     hEventPool: ze_event_pool_handle_t,
     phContext: *mut ze_context_handle_t,
 ) -> ze_result_t {
-    run(|| {
-        let pool = get::<Pool, _>(hEventPool)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(phContext) }? = pool.context as ze_context_handle_t;
-        Ok(())
-    })
+    answer(hEventPool, phContext, |pool: &Pool| Ok(pool.context as ze_context_handle_t))
 }
 
 unsafe extern "C" fn zeEventPoolGetFlags(
     hEventPool: ze_event_pool_handle_t,
     pFlags: *mut ze_event_pool_flags_t,
 ) -> ze_result_t {
-    run(|| {
-        let pool = get::<Pool, _>(hEventPool)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(pFlags) }? = pool.flags;
-        Ok(())
-    })
+    answer(hEventPool, pFlags, |pool: &Pool| Ok(pool.flags))
 }
 
 entry_points! {

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::event;
-use crate::handle::{export, get, take};
+use crate::handle::{self, export, get, take};
 use crate::list::{List, wait_list};
 use level_zero_sys::*;
 use std::ffi::{CStr, OsStr, c_char, c_void};
@@ -373,12 +373,7 @@ unsafe extern "C" fn zeGraphSetDestructionCallbackExp(
 
 /// A number that no other graph of this process has. Intel's driver hands the function out by name only.
 unsafe extern "C" fn zeGraphGetIdExt(hGraph: ze_graph_handle_t, pGraphId: *mut u64) -> ze_result_t {
-    run(|| {
-        let graph = get::<Graph, _>(hGraph)?;
-        // SAFETY: the driver interface's promise.
-        *unsafe { output(pGraphId) }? = graph.id;
-        Ok(())
-    })
+    handle::answer(hGraph, pGraphId, |graph: &Graph| Ok(graph.id))
 }
 
 /// The functions that no header declares.

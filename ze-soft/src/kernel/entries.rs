@@ -7,7 +7,7 @@ use crate::engine::{self, cuda};
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::ext;
-use crate::handle::{export, get, take};
+use crate::handle::{answer, export, get, take};
 use crate::module::{self, Module, hex};
 use level_zero_sys::*;
 use std::ffi::{CStr, c_char, c_void};
@@ -116,12 +116,7 @@ unsafe extern "C" fn zeKernelSuggestMaxCooperativeGroupCount(
     hKernel: ze_kernel_handle_t,
     totalGroupCount: *mut u32,
 ) -> ze_result_t {
-    run(|| {
-        let kernel = get::<Kernel, _>(hKernel)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(totalGroupCount) }? = kernel.code.most_groups(kernel.state.lock().group_size);
-        Ok(())
-    })
+    answer(hKernel, totalGroupCount, |kernel: &Kernel| Ok(kernel.code.most_groups(kernel.state.lock().group_size)))
 }
 
 unsafe extern "C" fn zeKernelSetArgumentValue(
@@ -158,12 +153,7 @@ unsafe extern "C" fn zeKernelGetIndirectAccess(
     hKernel: ze_kernel_handle_t,
     pFlags: *mut ze_kernel_indirect_access_flags_t,
 ) -> ze_result_t {
-    run(|| {
-        let kernel = get::<Kernel, _>(hKernel)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(pFlags) }? = kernel.state.lock().indirect;
-        Ok(())
-    })
+    answer(hKernel, pFlags, |kernel: &Kernel| Ok(kernel.state.lock().indirect))
 }
 
 unsafe extern "C" fn zeKernelGetSourceAttributes(

@@ -9,7 +9,7 @@ use crate::error::fail;
 use crate::event::Counter;
 use crate::exec::{Executor, SourceCell};
 use crate::graph::Mark;
-use crate::handle::{export, get, take};
+use crate::handle::{answer, export, get, take};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -112,12 +112,7 @@ unsafe extern "C" fn zeCommandListCreateImmediate(
             executor,
             counter,
             capture: Mark::default(),
-            kind: ListKind::Immediate {
-                lane,
-                progress,
-                made: Made { index: desc.index, flags: desc.flags, mode: desc.mode, priority: desc.priority },
-                newest: SourceCell::default(),
-            },
+            kind: ListKind::Immediate { lane, progress, made: Made::by(desc), newest: SourceCell::default() },
         }));
         Ok(())
     })
@@ -156,105 +151,75 @@ unsafe extern "C" fn zeCommandListGetDeviceHandle(
     hCommandList: ze_command_list_handle_t,
     phDevice: *mut ze_device_handle_t,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(phDevice) }? = list.device as ze_device_handle_t;
-        Ok(())
-    })
+    answer(hCommandList, phDevice, |list: &List| Ok(list.device as ze_device_handle_t))
 }
 
 unsafe extern "C" fn zeCommandListGetContextHandle(
     hCommandList: ze_command_list_handle_t,
     phContext: *mut ze_context_handle_t,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(phContext) }? = list.context as ze_context_handle_t;
-        Ok(())
-    })
+    answer(hCommandList, phContext, |list: &List| Ok(list.context as ze_context_handle_t))
 }
 
 unsafe extern "C" fn zeCommandListGetOrdinal(
     hCommandList: ze_command_list_handle_t,
     pOrdinal: *mut u32,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(pOrdinal) }? = list.executor.ordinal();
-        Ok(())
-    })
+    answer(hCommandList, pOrdinal, |list: &List| Ok(list.executor.ordinal()))
 }
 
 unsafe extern "C" fn zeCommandListIsImmediate(
     hCommandList: ze_command_list_handle_t,
     pIsImmediate: *mut ze_bool_t,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        *unsafe { output(pIsImmediate) }? = list.is_immediate().into();
-        Ok(())
-    })
+    answer(hCommandList, pIsImmediate, |list: &List| Ok(list.is_immediate().into()))
 }
 
-/// Answers a question about an immediate list.
-fn immediate<T>(list: ze_command_list_handle_t, answer: *mut T, ask: impl FnOnce(&Made) -> T) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(list)?;
-        // SAFETY: the specification's promise.
-        let answer = unsafe { output(answer) }?;
-        let ListKind::Immediate { made, .. } = &list.kind else {
-            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is not an immediate command list"));
-        };
-        *answer = ask(made);
-        Ok(())
-    })
+/// How an immediate list was created.
+fn made(list: &List) -> Result<&Made, ze_result_t> {
+    match &list.kind {
+        ListKind::Immediate { made, .. } => Ok(made),
+        ListKind::Regular { .. } => {
+            Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is not an immediate command list"))
+        }
+    }
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetIndex(
     hCommandListImmediate: ze_command_list_handle_t,
     pIndex: *mut u32,
 ) -> ze_result_t {
-    immediate(hCommandListImmediate, pIndex, |made| made.index)
+    answer(hCommandListImmediate, pIndex, |list| Ok(made(list)?.index))
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetFlags(
     hCommandList: ze_command_list_handle_t,
     pFlags: *mut ze_command_queue_flags_t,
 ) -> ze_result_t {
-    immediate(hCommandList, pFlags, |made| made.flags)
+    answer(hCommandList, pFlags, |list| Ok(made(list)?.flags))
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetMode(
     hCommandList: ze_command_list_handle_t,
     pMode: *mut ze_command_queue_mode_t,
 ) -> ze_result_t {
-    immediate(hCommandList, pMode, |made| made.mode)
+    answer(hCommandList, pMode, |list| Ok(made(list)?.mode))
 }
 
 unsafe extern "C" fn zeCommandListImmediateGetPriority(
     hCommandList: ze_command_list_handle_t,
     pPriority: *mut ze_command_queue_priority_t,
 ) -> ze_result_t {
-    immediate(hCommandList, pPriority, |made| made.priority)
+    answer(hCommandList, pPriority, |list| Ok(made(list)?.priority))
 }
 
 unsafe extern "C" fn zeCommandListGetFlags(
     hCommandList: ze_command_list_handle_t,
     pFlags: *mut ze_command_list_flags_t,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        let answer = unsafe { output(pFlags) }?;
-        let ListKind::Regular { flags, .. } = &list.kind else {
-            return Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is an immediate command list"));
-        };
-        *answer = *flags;
-        Ok(())
+    answer(hCommandList, pFlags, |list: &List| match &list.kind {
+        ListKind::Regular { flags, .. } => Ok(*flags),
+        ListKind::Immediate { .. } => Err(fail(ZE_RESULT_ERROR_INVALID_ARGUMENT, "this is an immediate command list")),
     })
 }
 

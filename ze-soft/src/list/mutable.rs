@@ -8,7 +8,7 @@ use crate::abi::{chain, input, output, run};
 use crate::entry::entry_points;
 use crate::error::fail;
 use crate::event::{self, Epoch, Event, Point};
-use crate::handle::get;
+use crate::handle::{answer, get};
 use crate::kernel::{BoundLaunch, Draft, Kernel};
 use crate::op::{Command, Op, Signal, Waits};
 use level_zero_sys::*;
@@ -381,15 +381,9 @@ unsafe extern "C" fn zeCommandListIsMutableExp(
     hCommandList: ze_command_list_handle_t,
     pIsMutable: *mut ze_bool_t,
 ) -> ze_result_t {
-    run(|| {
-        let list = get::<List, _>(hCommandList)?;
-        // SAFETY: the specification's promise.
-        let answer = unsafe { output(pIsMutable) }?;
-        *answer = match &list.kind {
-            ListKind::Regular { record, .. } => record.lock().mutable.is_some().into(),
-            ListKind::Immediate { .. } => 0,
-        };
-        Ok(())
+    answer(hCommandList, pIsMutable, |list: &List| match &list.kind {
+        ListKind::Regular { record, .. } => Ok(record.lock().mutable.is_some().into()),
+        ListKind::Immediate { .. } => Ok(0),
     })
 }
 
