@@ -2,6 +2,7 @@
 
 mod boundary;
 mod completed;
+mod device;
 mod end;
 mod host;
 mod pieces;
@@ -10,25 +11,24 @@ mod staging;
 mod submit;
 
 pub(crate) use completed::Completed;
+pub(crate) use device::ZeDevice;
 
-use crate::event::{EventSlot, Events, FIRST_EVENTS};
+use crate::event::{EventSlot, Events};
 use crate::gpu::Gpu;
 use crate::hooks;
 use crate::kernels::{Family, PROBE, RING_ARGS, bulk_name, direct_name, probe_word, push_name, ring_name};
-use crate::line;
-use crate::memory::{Allocation, Details, Exported, Imported, SharedHost};
+use crate::memory::{Allocation, Details, Imported, SharedHost};
 use crate::mhc;
 use crate::module::KernelId;
 use crate::recording::{Kept, Recording};
 use crate::registry::Registry;
 use crate::stream::Stream;
 use ccl_core::collective::Pieces;
-use ccl_core::config::Config;
-use ccl_core::device::{Device, DeviceFacts, DeviceFamily, Edges, Endpoint, Io, Place};
+use ccl_core::device::{DeviceFamily, Edges, Endpoint, Io};
 use ccl_core::plan::channel::{CHANNEL_ARGS, ChannelPlan};
 use ccl_core::plan::push::{DIRECT_ARGS, Mode, PUSH_ARGS, PushPlan, Transport};
 use ccl_core::plan::{Plan, Registered, Request};
-use ccl_core::protocol::{CommState, Fault, HostBlock, LineForm, MAX_RANKS, fingerprint_of};
+use ccl_core::protocol::{CommState, Fault, LineForm, fingerprint_of};
 use ccl_core::watch::Alarm;
 use ccl_core::{Error, Kind as ReductionKind, Result};
 use host::HostWords;
@@ -48,88 +48,6 @@ const PROBE_LIMIT: Duration = Duration::from_millis(300);
 
 /// Calls of the litmus test. A link that tears lines shows it in a few calls of a hundred.
 const LITMUS_CALLS: usize = 128;
-
-/// A device, as `ccl-core` sees it.
-pub(crate) struct ZeDevice {
-    pub(crate) gpu: Arc<Gpu>,
-    config: Config,
-    hooks: u32,
-    /// Where several communicators are made at once; kept until this one is.
-    pub(crate) place: Option<line::PlaceInLine>,
-}
-
-impl ZeDevice {
-    /// Opens the device for `local_rank`. `hooks` are for tests.
-    pub(crate) fn open(
-        config: &Config,
-        local_rank: usize,
-        hooks: u32,
-        place: Option<line::PlaceInLine>,
-    ) -> Result<ZeDevice> {
-        Ok(ZeDevice { gpu: Gpu::open(config, local_rank)?, config: config.clone(), hooks, place })
-    }
-}
-
-impl Device for ZeDevice {
-    type Endpoint = ZeEndpoint;
-
-    fn facts(&self) -> &DeviceFacts {
-        &self.gpu.facts
-    }
-
-    fn await_turn(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(line::patience(&self.config)))
-    }
-
-    fn reaches(&self, peer: &DeviceFacts) -> bool {
-        hooks::on(self.hooks, hooks::PRETENDED_DEVICE) || self.gpu.reaches(peer)
-    }
-
-    fn open(&self, place: Place, staging_bytes: usize) -> Result<ZeEndpoint> {
-        let gpu = &self.gpu;
-        let bytes = staging_bytes.next_multiple_of(4096);
-        let staging = match place {
-            Place::Device => Staging::Device(Exported::new(Arc::new(Allocation::device(gpu, bytes)?))?),
-            Place::Host => {
-                let memory = SharedHost::create(bytes)?;
-                Staging::Host(SharedHost::map(gpu, memory.as_fd(), bytes)?, memory)
-            }
-        };
-        let counter = gpu.counter_events(self.config.events)?;
-        let mut events = Events::new(gpu, counter);
-        events.grow(FIRST_EVENTS)?;
-        let endpoint = ZeEndpoint {
-            staging: Arc::new(staging),
-            bytes,
-            peers: Arc::default(),
-            table: Arc::new(Allocation::device(gpu, MAX_RANKS * 8)?),
-            state: Arc::new(Allocation::device(gpu, size_of::<CommState>())?),
-            host: Arc::new(HostWords {
-                memory: Allocation::host(gpu, size_of::<HostBlock>())?,
-                device: gpu.facts.uuid,
-            }),
-            form: None,
-            stream: Stream::new(gpu, 0)?,
-            events: gpu.turn.cell(events),
-            loose_events: gpu.turn.cell(Events::new(gpu, false)),
-            queue_events: Mutex::default(),
-            counter,
-            registry: Arc::new(Registry::new(gpu)),
-            mhc: OnceLock::new(),
-            memory: OnceLock::new(),
-            recordings: Mutex::default(),
-            tables: Mutex::default(),
-            hooks: self.hooks,
-            gpu: gpu.clone(),
-        };
-        if hooks::on(self.hooks, hooks::POISON_STAGING) {
-            endpoint.fill(endpoint.staging.address(), 0xFF, bytes)?;
-        }
-        endpoint.clear_staging()?;
-        endpoint.host.clear();
-        Ok(endpoint)
-    }
-}
 
 /// See [`Endpoint`].
 pub(crate) struct ZeEndpoint {
