@@ -3,8 +3,8 @@
 use crate::Rank;
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use cclx::{
-    CONFIG_MAGIC, OnecclComm, OnecclConfig, OnecclUniqueId, UNDEFINED, onecclCommInitRank, onecclGetLastError,
-    onecclSetDevice,
+    CONFIG_MAGIC, OnecclComm, OnecclConfig, OnecclUniqueId, UNDEFINED, onecclAllReduce, onecclCommCount,
+    onecclCommInitRank, onecclCommUserRank, onecclGetLastError, onecclSetDevice,
 };
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -64,4 +64,23 @@ impl Rank {
 pub fn last_error(comm: *mut OnecclComm) -> String {
     // SAFETY: null or a handle; the text is read before this thread's next failure.
     unsafe { CStr::from_ptr(onecclGetLastError(comm)) }.to_string_lossy().into_owned()
+}
+
+/// What one rank gives to one call.
+pub fn element(call: usize, rank: usize, i: usize) -> i32 {
+    ((call * 7919 + rank * 104_729 + i * 31) % 100_003) as i32 - 50_000
+}
+
+/// Ranks of a communicator, which of them this one is, and the sum of their inputs.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "handles are never freed, and what is none is refused")]
+pub fn seen_of(comm: *mut OnecclComm, input: i32) -> (i32, i32, i32) {
+    let (mut count, mut rank, mut sum) = (-1, -1, -1);
+    let from = (&raw const input).cast();
+    // SAFETY: a handle and places for the answers; the buffers outlive the call.
+    unsafe {
+        assert_eq!((onecclCommCount(comm, &raw mut count), onecclCommUserRank(comm, &raw mut rank)), (0, 0));
+        let code = onecclAllReduce(from, (&raw mut sum).cast(), 1, INT32, SUM, comm, null_mut());
+        assert_eq!(code, 0, "{}", last_error(comm));
+    }
+    (count, rank, sum)
 }
