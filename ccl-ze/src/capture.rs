@@ -54,7 +54,8 @@ fn of_others(stream: &Stream) -> Result<Option<Arc<Recording>>> {
 ///
 /// # Safety
 /// `after` must hold live events.
-#[inline]
+// Always: each call of a stream passes here, and most have nothing to ask.
+#[inline(always)]
 pub(crate) unsafe fn enter<'a>(
     stream: &Stream,
     after: &'a [ze_event_handle_t],
