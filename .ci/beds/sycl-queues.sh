@@ -57,6 +57,9 @@ wait $!
 program cost 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
 program cost 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
 wait $!
+program switch 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
+program switch 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
+wait $!
 
 # Adapter v1 with immediate command lists, as on the GPUs that this library is for; by itself it takes command queues here.
 export UR_L0_USE_IMMEDIATE_COMMANDLISTS=1
@@ -88,6 +91,15 @@ run 2026.2 v2 2 host
 BED_LIBRARIES=$ONECCL_LIB env CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 CCL_ATL_TRANSPORT=ofi FI_PROVIDER=tcp CCL_ATL_SHM=1 \
     CCL_PROCESS_LAUNCHER=none CCL_LOG_LEVEL=error .ci/beds/run-on-sycl.sh 2026.2 v2 "$SCRATCH/xccl-2026.2" 2 host
 say "the same binary has the same results with oneCCL's own library"
+
+# The first call on a second queue, whatever has become of the first one.
+for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
+    for mode in plain records gone threads end end-records; do
+        # shellcheck disable=SC2086
+        program=switch run $kind $mode
+    done
+done
+CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log program=switch run 2026.2 v2 native
 
 need_packages valgrind
 callgrind=/usr/libexec/valgrind/callgrind-amd64-linux
@@ -174,6 +186,15 @@ for i in 0 1 2 3 4; do
         "$SCRATCH/xccl-$(cut -d' ' -f1 <<<"${kinds[i]:-2026.2}")" 2 "$shown"
     edges "$SCRATCH/shown.dot"
     rm "$SCRATCH/shown.dot"
+done
+
+# Without the order of two queues' calls they meet crosswise.
+for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
+    # shellcheck disable=SC2086
+    if SWITCH_HOOKS=$((1 << 27)) library=$hooked/libccl.so.2 program=switch run $kind plain >"$SCRATCH/broken" 2>&1; then
+        die "calls on two queues that don't wait for each other pass on $kind"
+    fi
+    grep -q 'queue: element' "$SCRATCH/broken" || die "without an order it fails otherwise: $(cat "$SCRATCH/broken")"
 done
 
 # A bridge that breaks a rule: the test must fail, and for that.

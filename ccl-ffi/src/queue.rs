@@ -30,6 +30,8 @@ impl Live {
         }
         // SAFETY: as above.
         let stream = unsafe { self.comm.stream_from_queue(queue)? };
+        // No function of this library's hands a call's completion out.
+        stream.forget_completions();
         if queues.0.len() == MOST {
             queues.0.remove(0);
         }

@@ -4,6 +4,7 @@
 
 #include <sycl/backend.hpp>
 #include <sycl/ext/oneapi/backend/level_zero.hpp>
+#include <sycl/ext/oneapi/experimental/enqueue_functions.hpp>
 #include <sycl/ext/oneapi/experimental/graph.hpp>
 #include <sycl/ext/oneapi/experimental/raw_kernel_arg.hpp>
 #include <sycl/sycl.hpp>
@@ -58,6 +59,15 @@ const GraphOf graph_of = reinterpret_cast<GraphOf>(dlsym(RTLD_DEFAULT, "_ZNK4syc
 struct Queue {
     sycl::queue queue;
     bool ask_submit;
+    // What is filled; its owner sees to it that this is over.
+    void *filled = nullptr;
+
+    Queue(const sycl::queue &queue, bool ask_submit) : queue(queue), ask_submit(ask_submit) {}
+    Queue(const Queue &) = delete;
+    ~Queue() {
+        if (filled)
+            sycl::free(filled, queue);
+    }
 };
 
 sycl::queue &queue_of(void *own) { return static_cast<Queue *>(own)->queue; }
@@ -124,7 +134,7 @@ int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
             facts->device = sycl::get_native<level_zero>(copy->get_device());
             facts->context = sycl::get_native<level_zero>(copy->get_context());
         }
-        *own = new Queue{*copy, facts->level_zero && ask_submit(*copy)};
+        *own = new Queue(*copy, facts->level_zero && ask_submit(*copy));
     });
 }
 
@@ -178,20 +188,36 @@ void kernel_close(void *own_kernel) {
     contained([&] { delete static_cast<sycl::kernel *>(own_kernel); });
 }
 
-sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after,
-                      uint32_t count) {
-    if (!work.kernel && work.bytes == 0) {
-        if (work.unless_recording && records(queue))
+int queue_is_idle(void *own, uint32_t *idle) {
+    return contained([&] { *idle = queue_of(own).ext_oneapi_empty(); });
+}
+
+int queue_to_try(void *own, void **other) {
+    return contained([&] {
+        const auto &like = *static_cast<Queue *>(own);
+        auto made = std::make_unique<Queue>(
+            sycl::queue(like.queue.get_context(), like.queue.get_device(), sycl::property::queue::in_order()), like.ask_submit);
+        made->filled = sycl::malloc_device(1, made->queue);
+        if (!made->filled)
+            throw std::bad_alloc();
+        experimental::submit(made->queue, [&](sycl::handler &handler) { handler.memset(made->filled, 0, 1); });
+        *other = made.release();
+    });
+}
+
+// The work as a command group.
+auto group_of(const cclx_sycl_work &work, const cclx_sycl_event *const *after, uint32_t count) {
+    return [&work, after, count](sycl::handler &handler) {
+        if (work.unless_recording && graph_of && graph_of(&handler))
             throw Records();
-        std::vector<sycl::event> events;
-        for (uint32_t i = 0; i < count; ++i)
-            events.push_back(event_of(after[i]));
-        // With an empty list it would wait for nothing at all.
-        return events.empty() ? queue.ext_oneapi_submit_barrier() : queue.ext_oneapi_submit_barrier(events);
-    }
-    return queue.submit([&](sycl::handler &handler) {
-        if (work.unless_recording && graph_of(&handler))
-            throw Records();
+        if (!work.kernel && work.bytes == 0) {
+            std::vector<sycl::event> events;
+            for (uint32_t i = 0; i < count; ++i)
+                events.push_back(event_of(after[i]));
+            // With an empty list it would wait for nothing at all.
+            events.empty() ? handler.ext_oneapi_barrier() : handler.ext_oneapi_barrier(events);
+            return;
+        }
         for (uint32_t i = 0; i < count; ++i)
             handler.depends_on(event_of(after[i]));
         if (!work.kernel) {
@@ -201,22 +227,38 @@ sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx
         handler.set_arg(0, experimental::raw_kernel_arg(work.words, work.word_bytes));
         const size_t items = work.items;
         handler.parallel_for(sycl::nd_range<1>{work.groups * items, items}, *static_cast<sycl::kernel *>(work.kernel));
-    });
+    };
+}
+
+sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after, uint32_t count) {
+    return queue.submit(group_of(work, after, count));
 }
 
 #ifdef CCLX_TEST_SUBMIT
 // Tests break a rule here, to show that they would notice.
 #include CCLX_TEST_SUBMIT
+constexpr bool tested = true;
 #else
-sycl::event in_order(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after,
-                         uint32_t count) {
+constexpr bool tested = false;
+sycl::event in_order(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after, uint32_t count) {
     return submitted(queue, work, after, count);
 }
 #endif
 
 int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *const *after, uint32_t count,
            cclx_sycl_event *event) {
-    return contained([&] { new (event) sycl::event(in_order(queue_of(own_queue), *work, after, count)); });
+    auto &queue = queue_of(own_queue);
+    return contained([&] {
+        // Of the runtime's own means only the command group tells, as it is made, that it is recorded.
+        if (work->unless_recording && (!graph_of || !static_cast<Queue *>(own_queue)->ask_submit) && records(queue))
+            throw Records();
+        if (event)
+            new (event) sycl::event(in_order(queue, *work, after, count));
+        else if (tested)
+            in_order(queue, *work, after, count);
+        else
+            experimental::submit(queue, group_of(*work, after, count));
+    });
 }
 
 int event_finished(const cclx_sycl_event *event, uint32_t *finished) {
@@ -245,6 +287,8 @@ constexpr cclx_sycl_bridge bridge = {
     graph_close,
     kernel_open,
     kernel_close,
+    queue_is_idle,
+    queue_to_try,
     submit,
     event_finished,
     event_close,

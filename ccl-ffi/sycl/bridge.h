@@ -11,7 +11,7 @@ extern "C" {
 #define CCLX_SYCL_ASK_SUBMIT 2
 
 // Raised with every change of what follows.
-#define CCLX_SYCL_BRIDGE_VERSION 2
+#define CCLX_SYCL_BRIDGE_VERSION 3
 
 // An event of the runtime, in memory of the caller's.
 typedef struct cclx_sycl_event {
@@ -69,7 +69,14 @@ typedef struct cclx_sycl_bridge {
     int (*kernel_open)(void *own_queue, void *module, void *kernel, void **own);
     void (*kernel_close)(void *own_kernel);
 
-    // Submits in the queue's order and after the events in `after`; makes `event`.
+    // Whether nothing that was submitted is unfinished; what was recorded isn't submitted. May be asked of a queue that records.
+    // 0 also where the runtime doesn't know.
+    int (*queue_is_idle)(void *own, uint32_t *idle);
+    // Another queue of that kind, with a fill of a byte submitted to it that has no event.
+    int (*queue_to_try)(void *own, void **other);
+
+    // Submits in the queue's order and after the events in `after`; makes `event`, unless that is null: it costs the runtime
+    // about a thousand instructions.
     int (*submit)(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *const *after, uint32_t count,
                   cclx_sycl_event *event);
 

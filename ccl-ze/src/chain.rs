@@ -23,6 +23,10 @@ pub(crate) struct Chain {
     /// predecessor's event may neither be used for another call nor go.
     awaited: VecDeque<(Link, Arc<EventSlot>)>,
     issued: u64,
+    /// Whether collectives were ever on two SYCL queues.
+    switched: bool,
+    /// The one of the latest of them.
+    queue: Option<u64>,
 }
 
 /// A collective that was issued.
@@ -58,7 +62,7 @@ impl Finished {
 
 impl Chain {
     pub(crate) fn new() -> Chain {
-        Chain { turn: QCellOwner::new(), last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0 }
+        Chain { turn: QCellOwner::new(), last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0, switched: false, queue: None }
     }
 
     /// The event of the collective that was issued last.
@@ -72,6 +76,14 @@ impl Chain {
     pub(crate) fn predecessor(&self, stream: Option<u64>, finished: &Finished) -> Option<Arc<EventSlot>> {
         let last = self.last.as_ref()?;
         (stream != Some(last.stream) && last.number > finished.get()).then(|| last.event.clone())
+    }
+
+    /// Whether all collectives so far that were on SYCL queues were on `stream`, as each of them has to ask. A program that
+    /// uses a second queue will use it again.
+    #[inline]
+    pub(crate) fn is_all_on(&mut self, stream: u64) -> bool {
+        self.switched |= self.queue.replace(stream).is_some_and(|last| last != stream);
+        !self.switched
     }
 
     /// The same for a command list, which can't wait for a SYCL queue's event: that is waited for here.

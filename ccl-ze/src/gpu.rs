@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use qcell::QCellOwnerID;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// A device in use. One per device and process, so that its collectives are chained whatever communicator issues them.
@@ -37,6 +37,8 @@ pub(crate) struct Gpu {
     pub(crate) graphs: Graphs,
     /// SYCL graphs that are being recorded.
     pub(crate) sycl_graphs: Recordings,
+    /// See [`crate::sycl::Queue::tells_idle`]; known with the first queue.
+    pub(crate) queues_tell_idle: OnceLock<bool>,
     /// The bridge to the runtime whose context this is, or why there is none.
     bridge: Result<&'static Bridge>,
     /// See [`Gpu::patience`].
@@ -155,6 +157,7 @@ impl Gpu {
             finished: Finished::default(),
             graphs: Graphs::default(),
             sycl_graphs: Recordings::default(),
+            queues_tell_idle: OnceLock::new(),
             bridge,
             patience_ms: AtomicU64::new(0),
             api,

@@ -50,6 +50,9 @@ pub const REST_IN_MESSAGE: u32 = 1 << 25;
 /// Boundaries are recorded as those of device kernels are, though the kernels are native.
 pub const BOUNDARIES_OF_KERNELS: u32 = 1 << 26;
 
+/// A call on a SYCL queue doesn't wait for the one before it on another queue.
+pub const NO_ORDER_OF_QUEUES: u32 = 1 << 27;
+
 pub use crate::kernel::KernelFacts;
 use crate::kernels::Family;
 

@@ -259,11 +259,11 @@ impl Kernel {
     /// As for [`Kernel::launch`]; where a graph records the launch, as long as that may be replayed.
     pub(crate) unsafe fn submit(
         &self,
-        queue: &sycl::Queue,
+        queue: &Arc<sycl::Queue>,
         groups: u32,
         words: &[u64],
         after: Option<&sycl::Event>,
-        event: &sycl::Event,
+        end: sycl::End<'_>,
         unless_recording: bool,
     ) -> Result<bool> {
         if !self.packed || words.len() != self.sizes.len() {
@@ -280,7 +280,7 @@ impl Kernel {
         };
         let work = sycl::Work::Launch { kernel, groups, items: self.facts.group_size, words };
         // SAFETY: passed on to the caller.
-        unsafe { queue.submit(work, after, event, unless_recording) }
+        unsafe { queue.submit(work, after, end, unless_recording) }
     }
 
     fn for_queues(&self, queue: &sycl::Queue) -> Result<QueueKernel> {

@@ -5,7 +5,7 @@ use crate::capture;
 use crate::event::EventSlot;
 use crate::gpu::Gpu;
 use crate::recording::Recording;
-use crate::sycl::{Event, Queue, Work};
+use crate::sycl::{End, Event, Queue, Work};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ pub(crate) enum Form {
     /// What is appended is recorded, and runs each time the list is executed once it is closed.
     Regular(Arc<Recording>),
     /// A SYCL queue, which knows itself whether it records. There is no list.
-    OnQueue(Queue),
+    OnQueue(Arc<Queue>),
 }
 
 /// Streams on SYCL queues, so that a queue is the same stream to all communicators.
@@ -52,6 +52,8 @@ pub struct Stream {
     foreign: AtomicBool,
     /// Whether it was being captured when that was last asked.
     capturing: AtomicBool,
+    /// See [`Stream::forget_completions`].
+    forgets: AtomicBool,
 }
 
 // SAFETY: a handle that any thread may use; appends are serialised by `lock`.
@@ -117,17 +119,30 @@ impl Stream {
         }
         // SAFETY: as above.
         let queue = unsafe { Queue::open(gpu, bridge, queue)? };
-        let stream = Arc::new(Self::of(gpu, std::ptr::null_mut(), Form::OnQueue(queue), true, false));
+        let stream = Arc::new(Self::of(gpu, std::ptr::null_mut(), Form::OnQueue(Arc::new(queue)), true, false));
         known.push(Arc::downgrade(&stream));
         Ok(stream)
     }
 
     /// The SYCL queue that it is.
-    pub(crate) fn queue(&self) -> Option<&Queue> {
+    pub(crate) fn queue(&self) -> Option<&Arc<Queue>> {
         match &self.form {
             Form::OnQueue(queue) => Some(queue),
             Form::Immediate | Form::Regular(_) => None,
         }
+    }
+
+    /// Of a SYCL queue: from now on nobody asks whether single calls on it have finished. They then need no event of the
+    /// runtime's while the device's calls are all on this queue, which costs less. A completion that is asked all the same
+    /// tells of all that is on the queue by then.
+    pub fn forget_completions(&self) {
+        self.forgets.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::forget_completions`] was called.
+    #[inline]
+    pub(crate) fn forgets_completions(&self) -> bool {
+        self.forgets.load(Ordering::Relaxed)
     }
 
     /// Fails if it is a SYCL queue: `what` needs a command list.
@@ -150,6 +165,7 @@ impl Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             foreign: AtomicBool::new(!owned),
             capturing: AtomicBool::new(false),
+            forgets: AtomicBool::new(false),
         }
     }
 
@@ -216,7 +232,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.check_issues()?;
         if let Some(queue) = self.queue() {
-            return end_of(queue)?.wait_for(Duration::MAX).map(|_| ());
+            return end_of(queue)?.wait_for(&self.gpu, Duration::MAX).map(|_| ());
         }
         let awaited = std::mem::take(&mut *self.awaited.lock());
         // SAFETY: a live list.
@@ -239,7 +255,7 @@ impl Stream {
     pub fn synchronize_for(&self, limit: Duration) -> Result<bool> {
         self.check_issues()?;
         if let Some(queue) = self.queue() {
-            return end_of(queue)?.wait_for(limit);
+            return end_of(queue)?.wait_for(&self.gpu, limit);
         }
         let awaited = std::mem::take(&mut *self.awaited.lock());
         let api = &self.gpu.api;
@@ -303,7 +319,7 @@ impl Stream {
             }
             let work = if bytes == 0 { Work::Nothing } else { Work::Copy { to, from, bytes } };
             // SAFETY: the ranges are the caller's duty.
-            return unsafe { queue.submit(work, None, &queue.event(), false) }.map(drop);
+            return unsafe { queue.submit(work, None, End::Untold, false) }.map(drop);
         }
         let _guard = self.lock.lock();
         let (none, waits) = (std::ptr::null_mut(), after.len() as u32);
@@ -373,10 +389,10 @@ impl Drop for Stream {
 }
 
 /// The event of everything that is on a queue.
-fn end_of(queue: &Queue) -> Result<Event> {
+fn end_of(queue: &Arc<Queue>) -> Result<Event> {
     let event = queue.event();
     // SAFETY: it names no memory.
-    unsafe { queue.submit(Work::Nothing, None, &event, false)? };
+    unsafe { queue.submit(Work::Nothing, None, End::Own(&event), false)? };
     Ok(event)
 }
 

@@ -47,6 +47,11 @@ impl ZeEndpoint {
 impl Drop for ZeEndpoint {
     fn drop(&mut self) {
         capture::sweep();
+        let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
+        let queued = self.queue_events.get_mut();
+        let finish = |events: &Events, loose: &Events, queued: &Option<Events>| {
+            events.finish() && loose.finish() && queued.iter().all(Events::finish)
+        };
         if self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1) {
             // Replays that run are waited for like eager calls.
             if !hooks::on(self.hooks, hooks::PRETENDED_DEVICE | hooks::NO_WAIT_FOR_REPLAYS) {
@@ -55,17 +60,17 @@ impl Drop for ZeEndpoint {
                     // What doesn't end is let go by the abort.
                     let _ = run.wait_at_end();
                 }
+                // Nor are calls that run to give up because recordings hold others.
+                let _ = finish(events, loose, queued);
             }
             // Recordings still hold its calls: should one be replayed, it gives up instead of waiting for the others.
             self.host.abort();
         }
-        let (events, loose) = (self.events.get_mut(), self.loose_events.get_mut());
-        let queued = self.queue_events.get_mut();
         if hooks::on(self.hooks, hooks::PRETENDED_DEVICE) {
             events.presume_finished();
             loose.presume_finished();
             queued.iter().for_each(Events::presume_finished);
-        } else if !events.finish() || !loose.finish() || !queued.iter().all(Events::finish) {
+        } else if !finish(events, loose, queued) {
             // Freeing memory under a kernel would be worse than losing it.
             tracing::error!("collectives are still unfinished; their memory is not freed");
             events.forget();

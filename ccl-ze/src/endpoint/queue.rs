@@ -2,8 +2,9 @@
 
 use super::{Completed, Executable, Kind, ZeEndpoint};
 use crate::event::{EventSlot, Events, FIRST_EVENTS};
+use crate::hooks;
 use crate::stream::Stream;
-use crate::sycl::{Event, Queue, Work};
+use crate::sycl::{End, Event, Queue, Work};
 use ccl_core::device::{Edges, Io};
 use ccl_core::{Error, Result};
 use level_zero_sys::ze_event_handle_t;
@@ -15,7 +16,7 @@ impl ZeEndpoint {
     pub(super) unsafe fn on_queue(
         &self,
         stream: &Stream,
-        queue: &Queue,
+        queue: &Arc<Queue>,
         executable: &Executable,
         io: Io,
         edges: Edges<'_, ze_event_handle_t>,
@@ -49,7 +50,7 @@ impl ZeEndpoint {
     unsafe fn issue_on_queue(
         &self,
         stream: &Stream,
-        queue: &Queue,
+        queue: &Arc<Queue>,
         executable: &Executable,
         io: Io,
         unless_recording: bool,
@@ -60,14 +61,20 @@ impl ZeEndpoint {
         let finished = &self.gpu.finished;
         let predecessor = chain.predecessor(stream.order(), finished);
         let after = match &predecessor {
-            // The runtime can't wait for an event of Level Zero's.
-            Some(event) if event.on_queue().is_none() => event.settle().map(|()| None)?,
-            Some(event) => event.on_queue(),
             None => None,
+            Some(_) if hooks::on(self.hooks, hooks::NO_ORDER_OF_QUEUES) => None,
+            Some(slot) => match slot.on_queue() {
+                Some(event) if event.can_be_awaited(&self.gpu)? => Some(event),
+                // The runtime can wait neither for an event of Level Zero's nor for a queue that records by now.
+                _ if unless_recording && queue.is_recording()? => return Ok(None),
+                _ => slot.settle().map(|()| None)?,
+            },
         };
         let event = slot.on_queue().ok_or_else(|| Error::Internal("an event that is not a queue's".into()))?;
+        let alone = chain.is_all_on(stream.id) && stream.forgets_completions() && queue.tells_idle();
+        let end = if alone && executable.table().is_none() { End::OfAll(event) } else { End::Own(event) };
         // SAFETY: passed on to the caller.
-        if !unsafe { self.submit_to(queue, executable, io, after, event, unless_recording)? } {
+        if !unsafe { self.submit_to(queue, executable, io, after, end, unless_recording)? } {
             return Ok(None);
         }
         self.keep_table(executable, &slot);
@@ -92,7 +99,7 @@ impl ZeEndpoint {
     unsafe fn record_on_queue(
         &self,
         stream: &Stream,
-        queue: &Queue,
+        queue: &Arc<Queue>,
         executable: &Executable,
         io: Io,
     ) -> Result<Completed> {
@@ -104,7 +111,7 @@ impl ZeEndpoint {
         let executable = own.as_ref().unwrap_or(executable);
         let (predecessor, event) = (graph.predecessor(stream.id), Arc::new(queue.event()));
         // SAFETY: passed on to the caller.
-        unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), &event, false)? };
+        unsafe { self.submit_to(queue, executable, io, predecessor.as_deref(), End::Own(&event), false)? };
         graph.push(stream.id, event);
         Ok(Completed::Recorded(recording.clone(), None))
     }
@@ -113,25 +120,25 @@ impl ZeEndpoint {
     /// As above.
     unsafe fn submit_to(
         &self,
-        queue: &Queue,
+        queue: &Arc<Queue>,
         executable: &Executable,
         io: Io,
         after: Option<&Event>,
-        event: &Event,
+        end: End<'_>,
         unless_recording: bool,
     ) -> Result<bool> {
         let launch = |kernel, groups, words: &[u64]| {
             // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
-            unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, event, unless_recording) }
+            unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, end, unless_recording) }
         };
         match &executable.kind {
             Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
                 let work = Work::Copy { to: io.recv, from: io.send, bytes: *bytes };
                 // SAFETY: the buffers are the caller's duty.
-                unsafe { queue.submit(work, after, event, unless_recording) }
+                unsafe { queue.submit(work, after, end, unless_recording) }
             }
             // SAFETY: it names no memory.
-            Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, event, unless_recording) },
+            Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, end, unless_recording) },
             Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
             Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
             Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, &with_buffers(arguments, io)),

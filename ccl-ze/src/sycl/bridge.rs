@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 /// The version of the declarations.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Major versions of libsycl for which there is a bridge.
 pub const RELEASES: [u32; 2] = [8, 9];
 /// Most devices that are asked for.
@@ -58,6 +58,8 @@ pub(super) struct Functions {
     pub(super) graph_close: unsafe extern "C" fn(*mut c_void),
     pub(super) kernel_open: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut *mut c_void) -> c_int,
     pub(super) kernel_close: unsafe extern "C" fn(*mut c_void),
+    pub(super) queue_is_idle: unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int,
+    pub(super) queue_to_try: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int,
     pub(super) submit:
         unsafe extern "C" fn(*mut c_void, *const RawWork, *const *const RawEvent, u32, *mut RawEvent) -> c_int,
     pub(super) event_finished: unsafe extern "C" fn(*const RawEvent, *mut u32) -> c_int,

@@ -1,8 +1,11 @@
 //! Events of the SYCL runtime.
 
 use super::bridge::Bridge;
-use ccl_core::Result;
+use super::queue::Queue;
+use crate::gpu::Gpu;
+use ccl_core::{Error, Result};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two looks at an event that is waited for.
@@ -25,6 +28,10 @@ pub(crate) struct Event {
 pub(super) struct Place {
     raw: RawEvent,
     there: bool,
+    /// The queue that a submission without an event was made to last; kept for the next one.
+    queue: Option<Arc<Queue>>,
+    /// Whether the latest submission is that one, and the event not made yet.
+    behind: bool,
 }
 
 impl Place {
@@ -39,12 +46,38 @@ impl Place {
         if !make(&raw mut fresh)? {
             return Ok(false);
         }
-        let mut old = std::mem::replace(&mut self.raw, fresh);
-        if std::mem::replace(&mut self.there, true) {
-            // SAFETY: an event that was made here, and that nobody refers to by its place.
-            unsafe { (bridge.functions.event_close)(&raw mut old) };
-        }
+        self.close(bridge);
+        (self.raw, self.there, self.behind) = (fresh, true, false);
         Ok(true)
+    }
+
+    /// Takes note of a submission to `queue` without an event.
+    pub(super) fn set_behind(&mut self, bridge: &Bridge, queue: &Arc<Queue>) {
+        self.close(bridge);
+        self.behind = true;
+        if !self.queue.as_ref().is_some_and(|known| Arc::ptr_eq(known, queue)) {
+            self.queue = Some(queue.clone());
+        }
+    }
+
+    /// Makes the event of a submission that has none; false if its queue records, so that none can be had.
+    fn make(&mut self, bridge: &Bridge) -> Result<bool> {
+        match self.queue.clone().filter(|_| self.behind) {
+            Some(queue) => self.renew(bridge, |place| queue.mark(place)),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether the driver itself records its queue.
+    fn is_captured(&self, gpu: &Arc<Gpu>) -> Result<bool> {
+        self.queue.as_ref().map_or(Ok(false), |queue| Ok(queue.captured(gpu)?.is_some()))
+    }
+
+    fn close(&mut self, bridge: &Bridge) {
+        if std::mem::take(&mut self.there) {
+            // SAFETY: a live event that was made here, and that nobody refers to by its place.
+            unsafe { (bridge.functions.event_close)(&raw mut self.raw) };
+        }
     }
 }
 
@@ -53,9 +86,30 @@ impl Event {
         Event { bridge, place: Mutex::default() }
     }
 
+    /// Makes sure that other submissions can be told to wait for it; false if they can't: its queue records, and what runs
+    /// there was submitted without an event. An error if not even the host could wait for that.
+    pub(crate) fn can_be_awaited(&self, gpu: &Arc<Gpu>) -> Result<bool> {
+        let mut place = self.place.lock();
+        if place.make(self.bridge)? {
+            return Ok(true);
+        }
+        if place.is_captured(gpu)? {
+            return Err(Error::NotImplemented(
+                "the first call on a second SYCL queue while the driver records the first one: make it before or after"
+                    .into(),
+            ));
+        }
+        Ok(false)
+    }
+
     /// Whether what it was made by has finished; also before the first time.
-    pub(crate) fn is_finished(&self) -> Result<bool> {
-        let place = self.place.lock();
+    pub(crate) fn is_finished(&self, gpu: &Arc<Gpu>) -> Result<bool> {
+        let mut place = self.place.lock();
+        if !place.make(self.bridge)? {
+            // A list that is captured can't be asked.
+            let told = !place.is_captured(gpu)?;
+            return Ok(told && place.queue.as_ref().map_or(Ok(true), |queue| queue.is_idle())?);
+        }
         let Some(event) = place.get() else { return Ok(true) };
         let mut finished = 0;
         // SAFETY: a live event, and a place for the answer.
@@ -65,9 +119,9 @@ impl Event {
     }
 
     /// Waits at most `limit`; false if it has not finished by then.
-    pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
+    pub(crate) fn wait_for(&self, gpu: &Arc<Gpu>, limit: Duration) -> Result<bool> {
         let since = Instant::now();
-        while !self.is_finished()? {
+        while !self.is_finished(gpu)? {
             if since.elapsed() >= limit {
                 return Ok(false);
             }
@@ -79,10 +133,6 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let place = self.place.get_mut();
-        if place.there {
-            // SAFETY: a live event that goes with its place.
-            unsafe { (self.bridge.functions.event_close)(&raw mut place.raw) };
-        }
+        self.place.get_mut().close(self.bridge);
     }
 }

@@ -1,15 +1,20 @@
 //! SYCL queues: what they are, and what is submitted to them.
 
 use super::bridge::{ASK_SUBMIT, Bridge, QueueFacts, RECORDS, RawWork};
-use super::event::Event;
+use super::event::{Event, RawEvent};
+use crate::api::ze;
 use crate::gpu::Gpu;
-use crate::stream::Stream;
+use crate::stream::{Stream, nanoseconds};
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// For a fill of a byte to end.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
 /// A handle of our own on a queue of the caller's, which it keeps alive.
 pub(crate) struct Queue {
@@ -18,6 +23,8 @@ pub(crate) struct Queue {
     key: usize,
     /// Its command list as a stream, where it was captured.
     list: Mutex<Option<Arc<Stream>>>,
+    /// Whether the runtime can tell that it is idle where no event does.
+    tells_idle: bool,
 }
 
 // SAFETY: a handle on a `sycl::queue`, which any thread may use.
@@ -35,6 +42,17 @@ pub(crate) enum Work<'a> {
     Nothing,
 }
 
+/// What tells when a submission has finished.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    /// Nothing.
+    Untold,
+    /// An event of its own.
+    Own(&'a Event),
+    /// The event of all that is on the queue when it is asked for: until then it costs nothing.
+    OfAll(&'a Event),
+}
+
 /// A kernel of ours as the runtime has it. Dropped before the `ze_kernel_handle_t` it was made from.
 pub(crate) struct Kernel {
     bridge: &'static Bridge,
@@ -45,6 +63,19 @@ pub(crate) struct Kernel {
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
+
+/// A submission of nothing.
+const NOTHING: RawWork = RawWork {
+    kernel: null_mut(),
+    groups: 0,
+    items: 0,
+    words: null(),
+    word_bytes: 0,
+    to: null_mut(),
+    from: null(),
+    bytes: 0,
+    unless_recording: 0,
+};
 
 impl Queue {
     /// What tells a live queue from others.
@@ -68,9 +99,42 @@ impl Queue {
         // SAFETY: a live queue, and places for the answers.
         let code = unsafe { (bridge.functions.queue_open)(queue, &raw mut own, &raw mut facts) };
         bridge.check("sycl::queue", code)?;
-        let opened = Queue { bridge, own, key, list: Mutex::default() };
+        let mut opened = Queue { bridge, own, key, list: Mutex::default(), tells_idle: false };
         opened.check(gpu, &facts)?;
+        opened.tells_idle = match gpu.queues_tell_idle.get() {
+            Some(told) => *told,
+            None => *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false)),
+        };
         Ok(opened)
+    }
+
+    /// Whether a queue like this one is known to be idle after a submission without an event. To an adapter that orders by
+    /// events (v1) it never is.
+    fn try_idle(&self, gpu: &Gpu) -> Result<bool> {
+        let mut own = null_mut();
+        // SAFETY: an own handle, and a place for the other.
+        let code = unsafe { (self.bridge.functions.queue_to_try)(self.own, &raw mut own) };
+        self.bridge.check("sycl::queue", code)?;
+        let tried = Queue { bridge: self.bridge, own, key: 0, list: Mutex::default(), tells_idle: false };
+        let list = tried.list_handle()?;
+        if list.is_null() {
+            // It is not known when the fill is over: what it fills stays.
+            std::mem::forget(tried);
+            return Ok(false);
+        }
+        // SAFETY: a live list of the device's.
+        let done = unsafe { ze!(gpu.api, zeCommandListHostSynchronize(list, nanoseconds(LONG_ENOUGH))) };
+        if done.is_err() {
+            std::mem::forget(tried);
+            return Ok(false);
+        }
+        tried.is_idle()
+    }
+
+    /// Whether [`End::OfAll`] may be asked for: if the queue records by the time that the end is asked for, it can then
+    /// still be told.
+    pub(crate) fn tells_idle(&self) -> bool {
+        self.tells_idle
     }
 
     fn check(&self, gpu: &Gpu, facts: &QueueFacts) -> Result<()> {
@@ -120,13 +184,18 @@ impl Queue {
         Ok(recording)
     }
 
-    /// The queue's command list, if the driver itself captures it: the runtime's native recording.
-    pub(crate) fn captured(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<Stream>>> {
+    /// Its immediate command list; null if it has a command queue instead.
+    fn list_handle(&self) -> Result<ze_command_list_handle_t> {
         let mut list = null_mut();
         // SAFETY: an own handle, and a place for the answer.
         let code = unsafe { (self.bridge.functions.queue_list)(self.own, &raw mut list) };
         self.bridge.check("sycl::get_native of a queue", code)?;
-        let list: ze_command_list_handle_t = list.cast();
+        Ok(list.cast())
+    }
+
+    /// The queue's command list, if the driver itself captures it: the runtime's native recording.
+    pub(crate) fn captured(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<Stream>>> {
+        let list = self.list_handle()?;
         if list.is_null() || !crate::capture::is_capturing(&gpu.api, list)? {
             return Ok(None);
         }
@@ -139,29 +208,39 @@ impl Queue {
         Ok(Some(stream))
     }
 
-    /// Submits in the queue's order and after `after`; `event` is then its event. With `unless_recording` nothing is done if
-    /// the queue records: false.
+    /// Whether nothing that was submitted is unfinished; what was recorded isn't submitted.
+    pub(super) fn is_idle(&self) -> Result<bool> {
+        let mut idle = 0;
+        // SAFETY: an own handle, and a place for the answer.
+        let code = unsafe { (self.bridge.functions.queue_is_idle)(self.own, &raw mut idle) };
+        self.bridge.check("sycl::queue::ext_oneapi_empty", code)?;
+        Ok(idle != 0)
+    }
+
+    /// Makes the event of all that was submitted; false, and none is made, if the queue records.
+    pub(super) fn mark(&self, event: *mut RawEvent) -> Result<bool> {
+        let raw = RawWork { unless_recording: 1, ..NOTHING };
+        // SAFETY: it names no memory, and there is a place for the event.
+        let code = unsafe { (self.bridge.functions.submit)(self.own, &raw const raw, null(), 0, event) };
+        if code == RECORDS {
+            return Ok(false);
+        }
+        self.bridge.check("sycl::queue::submit", code).map(|()| true)
+    }
+
+    /// Submits in the queue's order and after `after`; `end` then tells its end. With `unless_recording` nothing is done if the
+    /// queue records: false.
     ///
     /// # Safety
     /// What `work` names is valid until it has finished, or as long as a graph that records it may be replayed.
     pub(crate) unsafe fn submit(
-        &self,
+        self: &Arc<Self>,
         work: Work<'_>,
         after: Option<&Event>,
-        event: &Event,
+        end: End<'_>,
         unless_recording: bool,
     ) -> Result<bool> {
-        let mut raw = RawWork {
-            kernel: null_mut(),
-            groups: 0,
-            items: 0,
-            words: null(),
-            word_bytes: 0,
-            to: null_mut(),
-            from: null(),
-            bytes: 0,
-            unless_recording: unless_recording.into(),
-        };
+        let mut raw = RawWork { unless_recording: unless_recording.into(), ..NOTHING };
         match work {
             Work::Launch { kernel, groups, items, words } => {
                 (raw.kernel, raw.groups, raw.items) = (kernel.own, groups, items);
@@ -173,15 +252,27 @@ impl Queue {
         let after = after.map(|after| after.place.lock());
         let awaited = after.as_ref().and_then(|place| place.get());
         let (list, count) = (awaited.as_ref().map_or(null(), std::ptr::from_ref), u32::from(awaited.is_some()));
-        event.place.lock().renew(self.bridge, |place| {
+        let submit = |place: *mut RawEvent| {
             // SAFETY: own handles; the words take the bytes it says; the awaited event is kept from changing by its
-            // lock; the place is for one event. The rest is the caller's duty.
+            // lock; the place is for one event, or null. The rest is the caller's duty.
             let code = unsafe { (self.bridge.functions.submit)(self.own, &raw const raw, list, count, place) };
             if unless_recording && code == RECORDS {
                 return Ok(false);
             }
             self.bridge.check("sycl::queue::submit", code).map(|()| true)
-        })
+        };
+        match end {
+            End::Untold => submit(null_mut()),
+            End::Own(event) => event.place.lock().renew(self.bridge, submit),
+            End::OfAll(event) => {
+                let mut place = event.place.lock();
+                let submitted = submit(null_mut())?;
+                if submitted {
+                    place.set_behind(self.bridge, self);
+                }
+                Ok(submitted)
+            }
+        }
     }
 
     /// The runtime's own kernel on a Level Zero kernel that nobody else sets arguments of.

@@ -1,0 +1,219 @@
+// A communicator's first call on a second queue, while a slow one on the first is under way: calls on one queue take no events
+// of the runtime's (docs/sycl.md), so that their order is to be made now. On rank 0 the first queue is held up, on rank 1
+// not: without that order the two ranks' calls would meet crosswise.
+//
+// switch MODE starts itself as rank 1. MODE is one of
+//   plain    nothing else happens
+//   records  the first queue records a graph by then, which is replayed on both
+//   native   the driver records the first queue by then: refused, and made once that is over
+//   gone     the program has destroyed its first queue by then
+//   threads  the queues are two threads', and what the first one holds is asked for meanwhile
+//   end      the communicator is destroyed instead
+//   end-records  the same, and the queue records
+// SWITCH_HOOKS: rules that are switched off (the library with hooks).
+#include "xccl.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <dlfcn.h>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+constexpr size_t count = 1000;
+
+// Memory that the host sees, so that nothing has to be waited for to look at it.
+struct Shared {
+    sycl::queue queue;
+    float *at;
+
+    explicit Shared(const sycl::queue &queue) : queue(queue), at(sycl::malloc_host<float>(count, queue)) {}
+    Shared(const Shared &) = delete;
+    ~Shared() { sycl::free(at, queue); }
+    void put(const Rank &rank, int call) {
+        for (size_t i = 0; i < count; ++i)
+            at[i] = value(rank.rank, call, i);
+    }
+    void check(const Rank &rank, int call, const std::string &what) const {
+        same(rank, {at, at + count}, values(count, [&](size_t i) { return sum(rank, call, i); }), what);
+    }
+};
+
+void hold_up(const Rank &rank, sycl::queue &queue) {
+    if (rank.rank == 0)
+        queue.submit([](sycl::handler &handler) {
+            handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+        });
+}
+
+onecclResult_t begin(const Rank &rank, sycl::queue &queue, Shared &memory) {
+    return onecclAllReduce(memory.at, memory.at, count, onecclFloat32, onecclSum, rank.comm, &queue);
+}
+
+void destroy(Rank &rank) {
+    CHECK(onecclCommDestroy(rank.comm));
+    rank.comm = nullptr;
+}
+
+Graph graph_for(const Rank &rank, const sycl::queue &queue, bool native) {
+    sycl::property_list properties;
+#if __LIBSYCL_MAJOR_VERSION >= 9
+    if (native)
+        properties = {experimental::property::graph::enable_native_recording{}};
+#else
+    if (native)
+        fail("this release has no native recording");
+#endif
+    return Graph(queue.get_context(), rank.device, properties);
+}
+
+void run(Rank &rank, const std::string &mode) {
+    auto first = std::make_unique<sycl::queue>(rank.device, sycl::property::queue::in_order());
+    auto &second = rank.current;
+    Shared one(second), two(second), third(second);
+    // Ordinary calls before it: none has an event that could be waited for.
+    for (int call = 0; call < 20; ++call) {
+        one.put(rank, call);
+        CHECK(begin(rank, *first, one));
+        first->wait();
+        one.check(rank, call, "a call before");
+    }
+    one.put(rank, 100);
+    two.put(rank, 101);
+    hold_up(rank, *first);
+    CHECK(begin(rank, *first, one));
+    const bool native = mode == "native";
+    std::optional<Graph> graph;
+    std::optional<Executable> executable;
+    const auto record = [&] {
+        graph.emplace(graph_for(rank, *first, native));
+        graph->begin_recording(*first);
+        CHECK(begin(rank, *first, third));
+    };
+    const auto recorded = [&] {
+        graph->end_recording();
+        executable.emplace(graph->finalize());
+    };
+    if (mode.rfind("end", 0) == 0) {
+        if (mode == "end-records")
+            record();
+        destroy(rank);
+        one.check(rank, 100, "a call before the end");
+        return;
+    }
+    if (mode == "records" || native)
+        record();
+    if (native) {
+        const auto code = begin(rank, second, two);
+        const std::string text = onecclGetLastError(nullptr);
+        if (code == onecclSuccess || text.find("while the driver records the first one") == std::string::npos)
+            fail("a second queue during native recording: code " + std::to_string(code) + ", " + text);
+        recorded();
+    }
+    if (mode == "gone")
+        first.reset();
+    if (mode == "threads") {
+        std::atomic<bool> over{false};
+        std::thread other([&] {
+            CHECK(begin(rank, second, two));
+            over = true;
+        });
+        while (!over)
+            static_cast<void>(first->ext_oneapi_empty());
+        other.join();
+    } else {
+        CHECK(begin(rank, second, two));
+    }
+    second.wait();
+    // The one before it has ended first, though nobody has waited for it.
+    one.check(rank, 100, "the call on the first queue");
+    two.check(rank, 101, "the call on the second queue");
+    if (mode == "records")
+        recorded();
+    // There and back again, now with events.
+    for (int call = 200; call < 220; ++call) {
+        auto &queue = call % 2 == 0 && first ? *first : second;
+        auto &memory = call % 2 == 0 ? one : two;
+        memory.put(rank, call);
+        if (call % 5 == 0)
+            hold_up(rank, queue);
+        CHECK(begin(rank, queue, memory));
+        if (call % 2 == 0)
+            continue;
+        second.wait();
+        one.check(rank, call - 1, "a call there");
+        two.check(rank, call, "a call back");
+    }
+    for (int call = 300; executable && call < 306; ++call) {
+        auto &queue = call % 2 == 0 ? *first : second;
+        third.put(rank, call);
+        queue.ext_oneapi_graph(*executable);
+        queue.wait();
+        third.check(rank, call, "a replay");
+        one.put(rank, call + 100);
+        CHECK(begin(rank, queue, one));
+        queue.wait();
+        one.check(rank, call + 100, "a call between replays");
+    }
+}
+
+void of_rank(int number, const onecclUniqueId &id, const std::string &mode) {
+    // Whatever hangs ends.
+    alarm(60);
+    if (const char *hooks = std::getenv("SWITCH_HOOKS")) {
+        const auto rules = reinterpret_cast<void (*)(uint32_t)>(dlsym(RTLD_DEFAULT, "ccl_test_hooks"));
+        if (!rules)
+            fail("this library has no hooks");
+        rules(uint32_t(std::atoi(hooks)));
+    }
+    const auto device = sycl::device::get_devices(sycl::info::device_type::gpu)[size_t(number)];
+    Rank rank{number, 2, device, sycl::queue(device, sycl::property::queue::in_order()), {}, nullptr, 0, {}};
+    CHECK(onecclSetDevice(uint32_t(number)));
+    CHECK(onecclCommInitRank(&rank.comm, 2, id, number));
+    run(rank, mode);
+    if (rank.comm)
+        destroy(rank);
+    if (number == 0)
+        std::printf("%s: all as computed\n", mode.c_str());
+}
+
+} // namespace
+
+// switch MODE (rank 0) starts itself as rank 1: the id travels as a file.
+int main(int argc, char **argv) {
+    try {
+        onecclUniqueId id;
+        if (argc == 3) {
+            std::ifstream file(argv[2], std::ios::binary);
+            file.read(reinterpret_cast<char *>(&id), sizeof id);
+            of_rank(1, id, argv[1]);
+            return 0;
+        }
+        if (argc != 2)
+            fail("usage: switch MODE");
+        CHECK(onecclGetUniqueId(&id));
+        char name[] = "/tmp/switch.XXXXXX";
+        const int file = mkstemp(name);
+        if (file < 0 || write(file, &id, sizeof id) != ssize_t(sizeof id))
+            fail("the id's file");
+        close(file);
+        // Before this process has used the driver or the runtime.
+        const pid_t child = fork();
+        if (child == 0) {
+            execl(argv[0], argv[0], argv[1], name, nullptr);
+            _exit(127);
+        }
+        of_rank(0, id, argv[1]);
+        int status = 0;
+        waitpid(child, &status, 0);
+        unlink(name);
+        return status != 0;
+    } catch (const std::exception &error) {
+        fail(error.what());
+    }
+}
