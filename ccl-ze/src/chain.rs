@@ -62,7 +62,14 @@ impl Finished {
 
 impl Chain {
     pub(crate) fn new() -> Chain {
-        Chain { turn: QCellOwner::new(), last: None, awaited: VecDeque::with_capacity(2 * KEPT), issued: 0, switched: false, queue: None }
+        Chain {
+            turn: QCellOwner::new(),
+            last: None,
+            awaited: VecDeque::with_capacity(2 * KEPT),
+            issued: 0,
+            switched: false,
+            queue: None,
+        }
     }
 
     /// The event of the collective that was issued last.

@@ -96,7 +96,8 @@ impl EventSlot {
         let since = Instant::now();
         // Of a queue that can't be asked nothing is known; a driver that fails has finished for good.
         let outcome = self.wait_unless(&mut || since.elapsed() > self.gpu.patience());
-        if if self.queue.is_some() { outcome? } else { outcome.unwrap_or(true) } {
+        let finished = if self.queue.is_some() { outcome? } else { outcome.unwrap_or(true) };
+        if finished {
             return Ok(());
         }
         let what = format!("a collective before this one on device {} does not end", self.gpu.index());
