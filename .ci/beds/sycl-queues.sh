@@ -15,12 +15,6 @@ source "$here/../lib.sh"
 # shellcheck source=../steps.sh
 source "$here/../steps.sh"
 cd "$repo"
-for bed in loader sycl oneccl neo; do
-    [[ -f .beds/$bed/env ]] || die "no $bed bed: run .ci/beds/$bed.sh first"
-    # shellcheck disable=SC1090
-    source ".beds/$bed/env"
-done
-
 runs=1
 case "$#,${1:-}" in
 0,) ;;
@@ -29,43 +23,21 @@ case "$#,${1:-}" in
 esac
 ((runs > 0)) || die "--runs $runs is not a number of runs"
 
-build_shipped
-built=${CARGO_TARGET_DIR:-target}/release
-scratch_folder
-folder=$SCRATCH/library
-mkdir "$folder"
-# Copies: a long run is of one build.
-cp "$built/libcclx.so" "$folder/"
-cp "$built/libze_soft.so" "$SCRATCH/"
-export BED_DRIVER=$SCRATCH/libze_soft.so
-SYCL8_ROOT=${SYCL8_LIB%/*} SYCL9_ROOT=${SYCL9_LIB%/*} ccl-ffi/sycl/build.sh "$folder"
+# shellcheck disable=SC2034
+beds='loader sycl oneccl neo'
+# shellcheck source=on-queues.sh
+source "$here/on-queues.sh"
 
 # The library itself needs no SYCL, no C++ and no loader.
 needed=$(readelf -d "$folder/libcclx.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | tr '\n' ' ')
 [[ $needed == 'ld-linux-x86-64.so.2 libc.so.6 libgcc_s.so.1 ' ]] || die "libcclx.so needs: $needed"
 if nm -D --undefined-only "$folder/libcclx.so" | grep -E ' (_Z|ze[A-Z])'; then die "libcclx.so needs these"; fi
 
-program() { # SOURCE RELEASE LIBRARY INCLUDE
-    "${CXX:-c++}" -std=c++17 -O1 -Wall -Wextra -Werror -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING -isystem "$4" \
-        -isystem "$ONECCL_INCLUDE" -isystem "$LOADER_INCLUDE" -Iccl-ffi/include "tests/sycl/$1.cpp" -o "$SCRATCH/$1-$2" "$3" \
-        "$LOADER_LIBDIR/libze_loader.so.1" -Wl,--allow-shlib-undefined -Wl,--no-as-needed "$ONECCL_LIB/libccl.so.2" "-Wl,-rpath-link,${3%/*}" -pthread -ldl
-    patchelf --set-interpreter "$LOADER_LD_SO" --set-rpath "$LOADER_LIBDIR:${3%/*}" --force-rpath "$SCRATCH/$1-$2"
-}
-program xccl 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
-program xccl 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
-wait $!
-program cost 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
-program cost 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
-wait $!
-program switch 2025.3 "$SYCL8_LIB/libsycl.so.8" "$SYCL8_INCLUDE" &
-program switch 2026.2 "$SYCL9_LIB/libsycl.so.9" "$SYCL9_INCLUDE"
-wait $!
-
-# Adapter v1 with immediate command lists, as on the GPUs that this library is for; by itself it takes command queues here.
-export UR_L0_USE_IMMEDIATE_COMMANDLISTS=1
-run() { # RELEASE ADAPTER ARGUMENTS...
-    BED_PRELOAD=${library:-$folder/libcclx.so} .ci/beds/run-on-sycl.sh "$1" "$2" "$SCRATCH/${program:-xccl}-$1" "${@:3}"
-}
+build_program xccl
+build_program cost
+build_program switch
+# Unless said otherwise.
+program=xccl
 
 for ((number = 1; number <= runs; ++number)); do
     for ranks in 2 4; do

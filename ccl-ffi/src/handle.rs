@@ -2,6 +2,7 @@
 //! out stays readable. That costs some hundred bytes a communicator.
 
 use crate::copies;
+use crate::entry::Code;
 use crate::farewell;
 use crate::forming::Wish;
 use crate::host::HostPath;
@@ -14,7 +15,7 @@ use ccl_core::{Error, Result};
 use ccl_ze::Communicator;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -158,6 +159,15 @@ impl OnecclComm {
         Ok(matches!(&*self.state.read(), State::Forming))
     }
 
+    /// The first failure, its code with its words: whoever sees one has the other too, though the watch may still be about to
+    /// say them.
+    pub(crate) fn first_failure(&self) -> Option<&(Code, CString)> {
+        if let Some(error) = self.known().ok().and_then(|live| live.comm.fault()) {
+            self.ledger.remember(&error);
+        }
+        self.ledger.first()
+    }
+
     /// A call failed: does not return where the communicator itself has failed and the process ends for it.
     pub(crate) fn await_end(&self, name: &str) {
         if let Some(error) = self.known().ok().and_then(|live| live.comm.fault()) {
@@ -225,4 +235,49 @@ fn split(other: &str) -> String {
 /// The file that this copy of the library was loaded from.
 pub(crate) fn own_path() -> String {
     copies::file_of(copy()).unwrap_or_else(|| "of unknown path".into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::*;
+    use std::ffi::CStr;
+    use std::ptr::null_mut;
+    use std::time::{Duration, Instant};
+
+    /// The watch is kept from saying a failure that can be seen already; who asks for the code then has the words as well.
+    #[test]
+    fn a_failure_that_is_seen_has_its_words() {
+        // SAFETY: places for results, and a live handle.
+        let handle = unsafe {
+            let (mut comm, mut id) = (null_mut(), std::mem::zeroed::<OnecclUniqueId>());
+            assert_eq!(onecclGetUniqueId(&raw mut id), 0);
+            assert_eq!(onecclCommInitRank(&raw mut comm, 1, id, 0), 0);
+            handle(comm).unwrap()
+        };
+        let held = handle.ledger.hold();
+        let live = handle.live().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| live.comm.abort("enough"));
+            let since = Instant::now();
+            while live.comm.fault().is_none() {
+                assert!(since.elapsed() < Duration::from_secs(30));
+                std::thread::yield_now();
+            }
+            let asks = scope.spawn(|| {
+                let comm = std::ptr::from_ref(handle).cast_mut();
+                // SAFETY: a live handle, and a text that stays.
+                unsafe { (onecclCommGetAsyncError(comm), CStr::from_ptr(onecclGetLastError(comm)).to_str().unwrap()) }
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            drop(held);
+            let (code, text) = asks.join().unwrap();
+            assert_eq!(code, 3);
+            assert!(text.contains("aborted: enough"), "{text}");
+        });
+        drop(live);
+        // SAFETY: a live handle.
+        assert_eq!(unsafe { onecclCommDestroy(std::ptr::from_ref(handle).cast_mut()) }, 0);
+    }
 }

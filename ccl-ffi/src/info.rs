@@ -52,7 +52,7 @@ pub extern "C" fn onecclGetErrorString(code: Code) -> *const c_char {
 pub unsafe extern "C" fn onecclGetLastError(communicator: *mut OnecclComm) -> *const c_char {
     // SAFETY: passed on to the caller.
     let known = unsafe { handle(communicator) }.ok();
-    known.and_then(|handle| handle.ledger.first()).map_or_else(last_error, |(_, text)| text.as_ptr())
+    known.and_then(|handle| handle.first_failure()).map_or_else(last_error, |(_, text)| text.as_ptr())
 }
 
 /// What this thread's last failure was, in words; valid until its next one.

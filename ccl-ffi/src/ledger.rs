@@ -91,6 +91,19 @@ impl Ledger {
         self.first.get()
     }
 
+    /// Keeps a failure that the watch has not come to say yet.
+    pub(crate) fn remember(&self, error: &Error) {
+        if self.first.get().is_none() {
+            self.keep(error, &self.line_of(error));
+        }
+    }
+
+    fn line_of(&self, error: &Error) -> String {
+        // Not held longer than for a look: every call takes it.
+        let latest = *self.latest.lock();
+        format!("{latest}: {}: {error}", self.who_and_where())
+    }
+
     fn keep(&self, error: &Error, line: &str) {
         let _ = self.first.set((error.abi_code(), c_string(line.into())));
     }
@@ -108,9 +121,7 @@ impl Ledger {
     /// The communicator is of no use any more: a call failed, or a rank is gone. While no call runs that is no reason to end
     /// the process: programs that are at their end leave one after the other, without a word to this library.
     pub(crate) fn failed(&self, error: &Error) {
-        // Not held longer than for a look: every call takes it.
-        let latest = *self.latest.lock();
-        let line = format!("{latest}: {}: {error}", self.who_and_where());
+        let line = self.line_of(error);
         self.keep(error, &line);
         if self.aborting.load(Ordering::Relaxed) {
             tracing::info!("{line}");

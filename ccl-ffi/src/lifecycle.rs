@@ -200,9 +200,8 @@ pub unsafe extern "C" fn onecclCommGetAsyncError(communicator: *mut OnecclComm) 
         if handle.is_forming()? {
             return Ok(IN_PROGRESS);
         }
-        let live = handle.known()?;
-        let first = handle.ledger.first().map(|(code, _)| *code);
-        Ok(first.or_else(|| live.comm.fault().map(|error| error.abi_code())).unwrap_or(SUCCESS))
+        handle.known()?;
+        Ok(handle.first_failure().map_or(SUCCESS, |(code, _)| *code))
     };
     // SAFETY: passed on to the caller.
     unsafe { comm_entry("onecclCommGetAsyncError", communicator, body) }

@@ -11,73 +11,13 @@
 //   host     calls on buffers of the host, for which oneCCL's own library for CPUs does too
 // XCCL_DUMP names a file for rank 0's graph of three collectives.
 #include "mhc.hpp"
-#include "xccl.hpp"
+#include "ranks.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <dlfcn.h>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <thread>
-#include <unistd.h>
-
-extern char **environ;
 
 namespace {
-
-constexpr auto in_order = [] { return sycl::property_list{sycl::property::queue::in_order()}; };
-
-// Waits for a file of the store, at most a minute.
-std::string from_store(const Rank &rank, const std::string &key, size_t bytes) {
-    const std::string path = rank.store + "/" + key;
-    for (int i = 0; i < 60000; ++i) {
-        std::ifstream file(path, std::ios::binary);
-        std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        if (data.size() == bytes)
-            return data;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    fail(key + " does not come");
-}
-
-void to_store(const Rank &rank, const std::string &key, const std::string &data) {
-    const std::string path = rank.store + "/" + key;
-    std::ofstream(path + ".new", std::ios::binary) << data;
-    if (std::rename((path + ".new").c_str(), path.c_str()) != 0)
-        fail("the store");
-}
-
-// All ranks have come here.
-void meet(const Rank &rank, const std::string &key) {
-    to_store(rank, key + std::to_string(rank.rank), "x");
-    for (int peer = 0; peer < rank.ranks; ++peer)
-        from_store(rank, key + std::to_string(peer), 1);
-}
-
-onecclComm_t communicator(const Rank &rank, int depth, const std::string &key, bool on_device) {
-    onecclUniqueId id;
-    if (rank.rank == 0) {
-        CHECK(onecclGetUniqueId(&id));
-        to_store(rank, key, std::string(reinterpret_cast<const char *>(&id), sizeof id));
-    }
-    const std::string data = from_store(rank, key, sizeof id);
-    std::memcpy(&id, data.data(), sizeof id);
-    onecclComm_t comm = nullptr;
-    for (int i = 0; i < depth; ++i)
-        CHECK(onecclGroupEnd());
-    // oneCCL's library for CPUs has no devices, and says so.
-    if (on_device)
-        CHECK(onecclSetDevice(uint32_t(rank.rank)));
-    CHECK(onecclCommInitRank(&comm, size_t(rank.ranks), id, rank.rank));
-    for (int i = 0; i < depth; ++i)
-        CHECK(onecclGroupStart());
-    return comm;
-}
 
 // A producer that takes its time, so that whoever doesn't wait for it is early.
 void slowly(sycl::queue &queue) {
@@ -376,17 +316,7 @@ int of_rank(int number, int ranks, const std::string &mode, const std::string &s
             fail("this library can't be told that its devices are pretended");
         rules(512);
     }
-    std::vector<sycl::device> devices;
-    for (const auto &device : sycl::device::get_devices(sycl::info::device_type::gpu)) {
-        if (device.get_backend() == sycl::backend::ext_oneapi_level_zero)
-            devices.push_back(device);
-    }
-    if (devices.size() < size_t(ranks))
-        fail(std::to_string(devices.size()) + " devices");
-    const auto device = devices[size_t(number)];
-    Rank rank{number, ranks, device, sycl::queue(device, in_order()), {}, nullptr, 0, store};
-    for (int i = 0; i < 32; ++i)
-        rank.pool.emplace_back(device, in_order());
+    Rank rank = rank_of(number, ranks, store, 32);
     CHECK(onecclGroupStart());
     CHECK(onecclGroupStart());
     rank.comm = communicator(rank, 2, "id", mode != "host");
@@ -400,32 +330,8 @@ int of_rank(int number, int ranks, const std::string &mode, const std::string &s
     return status;
 }
 
-int start(const char *ranks, const char *mode, const char *replays) {
-    char store[] = "/tmp/xccl.XXXXXX";
-    if (!mkdtemp(store))
-        fail("no folder for the store");
-    std::vector<pid_t> children;
-    for (int i = 0; i < std::atoi(ranks); ++i) {
-        const std::string number = std::to_string(i);
-        const char *arguments[] = {"xccl", number.c_str(), ranks, mode, store, replays, nullptr};
-        pid_t child = 0;
-        if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char **>(arguments), environ) != 0)
-            fail("a rank does not start");
-        children.push_back(child);
-    }
-    int bad = 0;
-    for (size_t i = 0; i < children.size(); ++i) {
-        int status = 0;
-        while (waitpid(children[i], &status, 0) < 0 && errno == EINTR)
-            ;
-        if (status != 0) {
-            std::fprintf(stderr, "rank %zu ended with status %#x\n", i, status);
-            ++bad;
-            for (size_t j = i + 1; j < children.size(); ++j)
-                kill(children[j], SIGTERM);
-        }
-    }
-    std::filesystem::remove_all(store);
+int start_all(const char *ranks, const char *mode, const char *replays) {
+    const int bad = start(ranks, {mode, replays});
     if (bad == 0)
         std::printf("%s ranks, %s: all as computed\n", ranks, mode);
     return bad != 0;
@@ -435,10 +341,10 @@ int start(const char *ranks, const char *mode, const char *replays) {
 
 int main(int argc, char **argv) {
     try {
-        if (argc >= 6)
-            return of_rank(std::atoi(argv[1]), std::atoi(argv[2]), argv[3], argv[4], std::atoi(argv[5]));
+        if (argc >= 7 && std::string(argv[1]) == "rank")
+            return of_rank(std::atoi(argv[2]), std::atoi(argv[3]), argv[5], argv[4], std::atoi(argv[6]));
         if (argc >= 3)
-            return start(argv[1], argv[2], argc > 3 ? argv[3] : "20");
+            return start_all(argv[1], argv[2], argc > 3 ? argv[3] : "20");
     } catch (const std::exception &error) {
         fail(error.what());
     }
