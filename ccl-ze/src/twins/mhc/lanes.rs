@@ -128,15 +128,23 @@ fn round_f16(values: __m256) -> __m128i {
     _mm_blendv_epi8(rounded, _mm_set1_epi16(0x7E00), narrow_nan)
 }
 
+/// In which order the registers of 64 columns are loaded, which no sum depends on: ascending, and so that no load goes on
+/// in memory where the one before ended.
+const ASCENDING: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+const SCATTERED: [usize; 8] = [2, 6, 0, 4, 3, 7, 1, 5];
+
 /// The block sum of the products of `a` and `b`: `streams` runs of `block` (64 or 128) columns each, `a_stride` and
 /// `b_stride` elements apart. In each column the streams by fused multiply-add, then the columns by fours, then halves.
+///
+/// `LONE` blocks have others' behind them in memory, which aren't wanted, but would be fetched for whoever reads upwards: they
+/// are read in an order in which the processor sees no beginning of anything longer.
 ///
 /// # Safety
 /// So much can be read, and the processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn dot(
+pub(super) unsafe fn dot<const LONE: bool>(
     a: *const f32,
     a_stride: usize,
     b: *const f32,
@@ -145,10 +153,10 @@ pub(super) unsafe fn dot(
     block: usize,
 ) -> f32 {
     // SAFETY: by this function's contract, for both halves.
-    let (mut low, mut high) = unsafe { dot_64(a, a_stride, b, b_stride, streams) };
+    let (mut low, mut high) = unsafe { dot_64::<LONE>(a, a_stride, b, b_stride, streams) };
     if block > 64 {
         // SAFETY: as above.
-        let (low_2, high_2) = unsafe { dot_64(a.add(64), a_stride, b.add(64), b_stride, streams) };
+        let (low_2, high_2) = unsafe { dot_64::<LONE>(a.add(64), a_stride, b.add(64), b_stride, streams) };
         low = _mm256_add_ps(low, low_2);
         high = _mm256_add_ps(high, high_2);
     }
@@ -166,14 +174,21 @@ pub(super) unsafe fn dot(
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn dot_64(a: *const f32, a_stride: usize, b: *const f32, b_stride: usize, streams: usize) -> (__m256, __m256) {
+unsafe fn dot_64<const LONE: bool>(
+    a: *const f32,
+    a_stride: usize,
+    b: *const f32,
+    b_stride: usize,
+    streams: usize,
+) -> (__m256, __m256) {
+    let order = if LONE { SCATTERED } else { ASCENDING };
     let mut sums = [_mm256_setzero_ps(); 8];
     for i in 0..streams {
-        for (v, sum) in sums.iter_mut().enumerate() {
+        for v in order {
             // SAFETY: by the caller's contract.
             let (a, b) =
                 unsafe { (_mm256_loadu_ps(a.add(i * a_stride + v * 8)), _mm256_loadu_ps(b.add(i * b_stride + v * 8))) };
-            *sum = _mm256_fmadd_ps(a, b, *sum);
+            sums[v] = _mm256_fmadd_ps(a, b, sums[v]);
         }
     }
     let fours =
@@ -181,25 +196,32 @@ unsafe fn dot_64(a: *const f32, a_stride: usize, b: *const f32, b_stride: usize,
     (fours(0), fours(4))
 }
 
-/// [`dot`] of what is shared with each of four others; each pointer with the elements from one of its `HC` runs to the next.
+/// [`dot`] of what is shared, `LONE` or not, with each of four others; each pointer with the elements from one of its `HC` runs to the next.
 ///
 /// # Safety
 /// As for [`dot`], of all of them.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn four_dots<const HC: usize>(
+pub(super) unsafe fn four_dots<const HC: usize, const LONE: bool>(
     shared: (*const f32, usize),
     (four, stride): ([*const f32; 4], usize),
     block: usize,
 ) -> [f32; 4] {
     // SAFETY: by this function's contract.
-    let eighth = |c: usize| unsafe { fours_of_32::<HC>(shared, (four, stride), c) };
+    let eighth = |c: usize| unsafe { fours_of_32::<HC, LONE>(shared, (four, stride), c) };
     let add = |a: [__m256; 4], b: [__m256; 4]| std::array::from_fn(|k| _mm256_add_ps(a[k], b[k]));
-    let (mut low, mut high) = (eighth(0), eighth(32));
-    if block > 64 {
-        (low, high) = (add(low, eighth(64)), add(high, eighth(96)));
-    }
+    let (low, high) = match (block > 64, LONE) {
+        (true, true) => {
+            let (third, first, fourth, second) = (eighth(64), eighth(0), eighth(96), eighth(32));
+            (add(first, third), add(second, fourth))
+        }
+        (true, false) => {
+            let (first, second) = (eighth(0), eighth(32));
+            (add(first, eighth(64)), add(second, eighth(96)))
+        }
+        (false, _) => (eighth(0), eighth(32)),
+    };
     // As in `dot`, of two in one register and then of all.
     let [a, b, c, d] = add(low, high);
     let halves = |a, b| _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
@@ -218,7 +240,7 @@ pub(super) unsafe fn four_dots<const HC: usize>(
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn fours_of_32<const HC: usize>(
+unsafe fn fours_of_32<const HC: usize, const LONE: bool>(
     (shared, shared_stride): (*const f32, usize),
     (four, stride): ([*const f32; 4], usize),
     from: usize,
@@ -240,7 +262,12 @@ unsafe fn fours_of_32<const HC: usize>(
         }
         sums.map(|[a, b]| _mm256_hadd_ps(a, b))
     };
-    let (low, high) = (sixteen(from), sixteen(from + 16));
+    let (low, high) = if LONE {
+        let high = sixteen(from + 16);
+        (sixteen(from), high)
+    } else {
+        (sixteen(from), sixteen(from + 16))
+    };
     std::array::from_fn(|k| _mm256_hadd_ps(low[k], high[k]))
 }
 

@@ -284,7 +284,7 @@ unsafe fn sum_run(
             for row in 0..rows {
                 let values = &values[row * hc * RUN + b..];
                 // SAFETY: whole blocks of `hc` streams, in both.
-                let sum = unsafe { lanes::dot(values.as_ptr(), RUN, row_of_weights, stride, hc, block) };
+                let sum = unsafe { lanes::dot::<false>(values.as_ptr(), RUN, row_of_weights, stride, hc, block) };
                 partial[(row * n + owner) * SUMS + j] += sum;
             }
         }
@@ -294,7 +294,7 @@ unsafe fn sum_run(
         for row in 0..rows {
             let values = values[row * hc * RUN + b..].as_ptr();
             // SAFETY: as above.
-            let sum = unsafe { lanes::dot(values, RUN, values, RUN, hc, block) };
+            let sum = unsafe { lanes::dot::<false>(values, RUN, values, RUN, hc, block) };
             partial[(row * n + owner) * SUMS + mixes] += sum;
         }
     }
@@ -484,7 +484,7 @@ unsafe fn norm_row<T: Lanes>(params: &Params, y: *const T, weight: *const T, out
             unsafe { _mm256_storeu_ps(values.as_mut_ptr().add(c - b), T::load(y.add(c), (d - c).min(8))) };
         }
         // SAFETY: one stream of a whole block.
-        squares += unsafe { lanes::dot(values.as_ptr(), 0, values.as_ptr(), 0, 1, block) };
+        squares += unsafe { lanes::dot::<false>(values.as_ptr(), 0, values.as_ptr(), 0, 1, block) };
     }
     let inverse = _mm256_set1_ps(ccl_core::mhc::math::rsqrt(squares / d as f32 + eps));
     for c in (0..d).step_by(8) {

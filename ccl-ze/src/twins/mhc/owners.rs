@@ -441,9 +441,6 @@ impl Owners<'_> {
             for run in self.blocks(self.rank).runs(params, rows) {
                 room.make(params, rows, run);
                 for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
-                    if pre {
-                        room.ask(params, memory.weights, rows, run);
-                    }
                     let values = room.values(params, rows, row, k);
                     // SAFETY: passed on; x of own columns is reduced.
                     unsafe { super::post_block::<T>(params, &memory, part.first + tile + row, run.at(k), values) };

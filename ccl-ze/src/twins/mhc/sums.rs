@@ -51,21 +51,25 @@ struct Way<'a> {
     params: &'a Params,
     weights: *const f32,
     blocks: Blocks,
-    /// Whether there are many rows.
-    many: bool,
+    /// Whether a block's mixes follow one another, else a mix's blocks.
+    by_block: bool,
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    fn new(params: &'a Params, weights: *const f32, blocks: Blocks, rows: usize) -> Self {
+        // Along a row of weights is how memory is read fastest, if all of it is read. Of blocks that lie apart, and of many
+        // rows, the values of a block stay in the first cache for all mixes.
+        Self { params, weights, blocks, by_block: rows >= MANY || blocks.step > 1 }
+    }
+
     const fn steps(&self) -> usize {
         self.blocks.count * self.params.mixes()
     }
 
     /// The mix of a step, and its block.
     const fn at(&self, step: usize) -> (usize, usize) {
-        match self.many {
-            // The values of a block stay in the first cache for all mixes.
+        match self.by_block {
             true => (step % self.params.mixes(), step / self.params.mixes()),
-            // Along a row of weights, which is how memory is read fastest.
             false => (step / self.blocks.count, step % self.blocks.count),
         }
     }
@@ -79,7 +83,7 @@ impl Way<'_> {
     fn fetch(&self, step: usize) {
         // A processor that fetches by itself what comes next does it best where a row is read on and on. Where blocks lie
         // apart it would fetch others' blocks as well, all of them, and of short pieces of many rows it knows nothing.
-        if step >= self.steps() || self.blocks.step == 1 && !self.many {
+        if step >= self.steps() || self.blocks.step == 1 && !self.by_block {
             return;
         }
         let (j, k) = self.at(step);
@@ -108,7 +112,7 @@ impl Room {
 
     /// Asks for a few of the weights that [`of_blocks`] will want next of these blocks, beyond those asked for already.
     pub(super) fn ask(&mut self, params: &Params, weights: *const f32, rows: usize, blocks: Blocks) {
-        let way = Way { params, weights, blocks, many: rows >= MANY };
+        let way = Way::new(params, weights, blocks, rows);
         let until = (self.asked + way.steps_of(AHEAD / 4)).min(way.steps_of(FAR));
         (self.asked..until).for_each(|step| way.fetch(step));
         self.asked = until;
@@ -136,10 +140,14 @@ impl Room {
 pub(super) unsafe fn of_blocks(params: &Params, weights: *const f32, rows: usize, blocks: Blocks, room: &mut Room) {
     // SAFETY: passed on.
     unsafe {
-        match params.hc() {
-            2 => of_streams::<2>(params, weights, rows, blocks, room),
-            4 => of_streams::<4>(params, weights, rows, blocks, room),
-            _ => of_streams::<8>(params, weights, rows, blocks, room),
+        // Of blocks that lie apart, what is between them isn't wanted.
+        match (params.hc(), blocks.step > 1) {
+            (2, false) => of_streams::<2, false>(params, weights, rows, blocks, room),
+            (2, true) => of_streams::<2, true>(params, weights, rows, blocks, room),
+            (4, false) => of_streams::<4, false>(params, weights, rows, blocks, room),
+            (4, true) => of_streams::<4, true>(params, weights, rows, blocks, room),
+            (_, false) => of_streams::<8, false>(params, weights, rows, blocks, room),
+            (_, true) => of_streams::<8, true>(params, weights, rows, blocks, room),
         }
     }
 }
@@ -148,7 +156,7 @@ pub(super) unsafe fn of_blocks(params: &Params, weights: *const f32, rows: usize
 /// As for [`of_blocks`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn of_streams<const HC: usize>(
+unsafe fn of_streams<const HC: usize, const LONE: bool>(
     params: &Params,
     weights: *const f32,
     rows: usize,
@@ -156,7 +164,7 @@ unsafe fn of_streams<const HC: usize>(
     room: &mut Room,
 ) {
     let (d, mixes, block) = (params.hidden as usize, params.mixes(), params.block());
-    let way = Way { params, weights, blocks, many: rows >= MANY };
+    let way = Way::new(params, weights, blocks, rows);
     let ahead = room.asked.max(way.steps_of(AHEAD));
     room.asked = 0;
     let Room { values, sums, tail, .. } = room;
@@ -176,11 +184,11 @@ unsafe fn of_streams<const HC: usize>(
             (from, stride) = (tail.as_ptr(), 128);
         }
         let sums = &mut sums[k * rows * SUMS..][..rows * SUMS];
-        if way.many {
+        if rows >= MANY {
             for row in (0..rows).step_by(4) {
                 let four = std::array::from_fn(|q| values((row + q).min(rows - 1), k));
                 // SAFETY: whole blocks of all streams: weights of a mix, or their copy, and values.
-                let four = unsafe { lanes::four_dots::<HC>((from, stride), (four, block), block) };
+                let four = unsafe { lanes::four_dots::<HC, LONE>((from, stride), (four, block), block) };
                 for (row, sum) in (row..rows).zip(four) {
                     sums[row * SUMS + j] = sum;
                 }
@@ -188,13 +196,13 @@ unsafe fn of_streams<const HC: usize>(
         } else {
             for row in 0..rows {
                 // SAFETY: as above.
-                sums[row * SUMS + j] = unsafe { lanes::dot(values(row, k), block, from, stride, HC, block) };
+                sums[row * SUMS + j] = unsafe { lanes::dot::<LONE>(values(row, k), block, from, stride, HC, block) };
             }
         }
     }
     for (row, k) in (0..rows).flat_map(|row| (0..blocks.count).map(move |k| (row, k))) {
         let values = values(row, k);
         // SAFETY: as above.
-        sums[(k * rows + row) * SUMS + mixes] = unsafe { lanes::dot(values, block, values, block, HC, block) };
+        sums[(k * rows + row) * SUMS + mixes] = unsafe { lanes::dot::<false>(values, block, values, block, HC, block) };
     }
 }

@@ -183,3 +183,45 @@ fn a_row_that_is_not_finite_stays_alone() {
         assert_eq!(finite, row == 0 || row == 4, "row {row}");
     }
 }
+
+/// The order in which columns are read changes no bit, of one row or of four.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn lone_blocks_have_the_same_sums() {
+    if !is_fast(simd()) {
+        return;
+    }
+    let (d, values) = (640, wide(1, 4 * 8 * 128, 2.0));
+    let weights = wide(2, 8 * d, 2.0);
+    for (streams, block) in [2, 4, 8].into_iter().flat_map(|streams| [(streams, 64), (streams, 128)]) {
+        let four: [*const f32; 4] = std::array::from_fn(|row| values[row * streams * block..].as_ptr());
+        let from = weights[256..].as_ptr();
+        // SAFETY: both hold as many runs of a block; the processor has what it takes.
+        let (one, lone, fours) = unsafe {
+            let all = |four| match streams {
+                2 => [
+                    lanes::four_dots::<2, false>((from, d), four, block),
+                    lanes::four_dots::<2, true>((from, d), four, block),
+                ],
+                4 => [
+                    lanes::four_dots::<4, false>((from, d), four, block),
+                    lanes::four_dots::<4, true>((from, d), four, block),
+                ],
+                _ => [
+                    lanes::four_dots::<8, false>((from, d), four, block),
+                    lanes::four_dots::<8, true>((from, d), four, block),
+                ],
+            };
+            (
+                four.map(|row| lanes::dot::<false>(row, block, from, d, streams, block)),
+                four.map(|row| lanes::dot::<true>(row, block, from, d, streams, block)),
+                all((four, block)),
+            )
+        };
+        let bits = |sums: [f32; 4]| sums.map(f32::to_bits);
+        for other in [lone, fours[0], fours[1]] {
+            assert_eq!(bits(one), bits(other), "{streams} streams, blocks of {block}");
+        }
+        assert!(one[0] != one[1] && one[1] != one[2] && one[2] != one[3]);
+    }
+}
