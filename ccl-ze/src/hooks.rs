@@ -1,5 +1,8 @@
 //! Rules that a test can switch off, to show that it would notice. Without the feature `test-hooks` nothing can.
 
+pub use crate::kernel::KernelFacts;
+use crate::kernels::Family;
+
 /// Whether a rule is switched off.
 #[inline(always)]
 pub(crate) const fn on(hooks: u32, rule: u32) -> bool {
@@ -7,54 +10,50 @@ pub(crate) const fn on(hooks: u32, rule: u32) -> bool {
 }
 
 /// The twin records its steps.
-pub const TRACE: u32 = 1;
+pub const TRACE: u32 = 1 << 0;
 /// The flag of a line is stored before its data.
-pub const FLAG_FIRST: u32 = 2;
+pub const FLAG_FIRST: u32 = 1 << 1;
 /// The end of the tag range is passed without clearing.
-pub const NO_CLEARING: u32 = 4;
+pub const NO_CLEARING: u32 = 1 << 2;
 /// The ring has one slot too few.
-pub const ONE_SLOT_FEWER: u32 = 8;
+pub const ONE_SLOT_FEWER: u32 = 1 << 3;
 /// Every call starts at the same base, as if it were an argument frozen in a recording.
-pub const FROZEN_BASE: u32 = 16;
+pub const FROZEN_BASE: u32 = 1 << 4;
 /// Overlapping collectives are not noticed.
-pub const IGNORE_BUSY: u32 = 32;
+pub const IGNORE_BUSY: u32 = 1 << 5;
 /// Staging memory is left as it was allocated (poisoned by [`POISON_STAGING`]).
-pub const SKIP_STAGING_CLEAR: u32 = 64;
+pub const SKIP_STAGING_CLEAR: u32 = 1 << 6;
 /// Staging memory is filled with 0xFF before it is cleared.
-pub const POISON_STAGING: u32 = 128;
+pub const POISON_STAGING: u32 = 1 << 7;
 /// Stores to the next rank are lost in the pattern test of P2P staging (not of host staging).
-pub const CORRUPT_LINK: u32 = 256;
+pub const CORRUPT_LINK: u32 = 1 << 8;
 /// The driver pretends its devices and executes nothing. So every peer counts as reachable, the pattern test passes
 /// without a look, and nobody waits at the end for what never finishes.
-pub const PRETENDED_DEVICE: u32 = 512;
+pub const PRETENDED_DEVICE: u32 = 1 << 9;
 /// Calls signal no event.
-pub const NO_SIGNAL: u32 = 1024;
+pub const NO_SIGNAL: u32 = 1 << 10;
 /// Calls don't wait for the events that they are given.
-pub const NO_WAITS: u32 = 2048;
+pub const NO_WAITS: u32 = 1 << 11;
 /// Recorded calls signal an event that stays signalled from one replay to the next.
-pub const STALE_EVENT: u32 = 4096;
+pub const STALE_EVENT: u32 = 1 << 12;
+/// Push slots have one generation.
+pub const ONE_GENERATION: u32 = 1 << 16;
 /// A saved call's input is read after the call.
 pub const SAVE_INPUT_LATE: u32 = 1 << 20;
-/// Push slots have one generation.
-pub const ONE_GENERATION: u32 = 65536;
-/// In mHC by owners, the others' sums are taken without a wait: those of whichever call was there before.
-pub const STALE_SUMS: u32 = 1 << 24;
-/// Data in bulk of a one-shot always lie with the receiver, where the sender has not read the last ones.
-pub const BULK_STAYS: u32 = 1 << 22;
 /// A communicator that goes does not wait for replays of its calls.
 pub const NO_WAIT_FOR_REPLAYS: u32 = 1 << 21;
+/// Data in bulk of a one-shot always lie with the receiver, where the sender has not read the last ones.
+pub const BULK_STAYS: u32 = 1 << 22;
 /// The sender of a channel doesn't wait until there is room.
 pub const NO_CREDIT: u32 = 1 << 23;
+/// In mHC by owners, the others' sums are taken without a wait: those of whichever call was there before.
+pub const STALE_SUMS: u32 = 1 << 24;
 /// The sender of a channel rests after a message's first line, as it may.
 pub const REST_IN_MESSAGE: u32 = 1 << 25;
 /// Boundaries are recorded as those of device kernels are, though the kernels are native.
 pub const BOUNDARIES_OF_KERNELS: u32 = 1 << 26;
-
 /// A call on a SYCL queue doesn't wait for the one before it on another queue.
 pub const NO_ORDER_OF_QUEUES: u32 = 1 << 27;
-
-pub use crate::kernel::KernelFacts;
-use crate::kernels::Family;
 
 /// Switches of the whole process, each with the function that asks for it: off without the feature.
 macro_rules! switches {
