@@ -126,6 +126,7 @@ impl RingPlan {
     }
 
     /// What `wire` carries of `chunk` in `round`, if anything.
+    #[inline]
     pub fn segment(&self, chunk: usize, wire: u32, round: u32) -> Option<Segment> {
         let all = self.geometry.wire_blocks(chunk, self.wires, wire);
         let first_block = u64::from(round) * self.round_blocks();
@@ -139,6 +140,7 @@ impl RingPlan {
     }
 
     /// What `wire` of `rank` does at `position` of `round`, if anything.
+    #[inline]
     pub fn step(&self, rank: usize, round: u32, position: u32, wire: u32) -> Option<Step> {
         let chunk = sent_chunk(self.n, rank, position as usize);
         let Segment { first_block, blocks, lines, .. } = self.segment(chunk, wire, round)?;
@@ -177,6 +179,7 @@ impl RingPlan {
     }
 
     /// Byte offset, in the receiver's staging memory, of the first line that `wire` has in `slot`.
+    #[inline]
     pub const fn slot_offset(&self, slot: u32, wire: u32) -> usize {
         let tile = self.form.tile_bytes();
         STAGING_HEAD_BYTES + (slot as usize * self.slot_tiles as usize + wire as usize * self.tiles as usize) * tile

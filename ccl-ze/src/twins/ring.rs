@@ -96,6 +96,7 @@ struct Tile {
 }
 
 impl Tile {
+    #[inline(always)]
     fn next(blocks: &mut Blocks, most: usize) -> Option<Tile> {
         let mut tile = Tile { blocks: [Block { first: 0, elements: 0 }; TILE_BLOCKS], len: 0 };
         for (slot, block) in tile.blocks[..most].iter_mut().zip(blocks.by_ref()) {
