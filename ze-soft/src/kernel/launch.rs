@@ -70,7 +70,9 @@ pub(super) struct Launches {
 impl Launches {
     /// Takes note that values or group size have changed.
     pub(super) fn outdate(&mut self) {
-        self.former.extend(self.latest.take());
+        if let Some(latest) = self.latest.take() {
+            self.former.push_back(latest);
+        }
     }
 
     /// The latest launch, if it has this grid.
