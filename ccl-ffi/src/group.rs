@@ -67,41 +67,49 @@ pub(crate) unsafe fn issue_on(
     stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
     call: impl FnOnce(&Live) -> Result<Call>,
 ) -> Result<Code> {
+    if is_open() {
+        return queue_up(handle, stream, call);
+    }
+    let live = handle.live()?;
+    let call = call(&live)?;
+    live.check(&call)?;
+    match stream(&live)? {
+        Some(stream) if live.stands_alone(&call) => {
+            handle.ledger.on_streams.store(true, Ordering::Relaxed);
+            // SAFETY: passed on to the caller.
+            unsafe { live.submit_one(&call, &stream)? };
+        }
+        stream => make(vec![Queued { handle, live, call, stream }]).map_err(|(_, error)| error)?,
+    }
+    Ok(SUCCESS)
+}
+
+/// Leaves a call to the end of this thread's group, which is open. A failure is also the group's.
+fn queue_up(
+    handle: &'static OnecclComm,
+    stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
+    call: impl FnOnce(&Live) -> Result<Call>,
+) -> Result<Code> {
     let queued = handle.live().and_then(|live| {
         let mut call = call(&live)?;
         live.check(&call)?;
         let stream = stream(&live)?;
-        if stream.is_none() && is_open() {
+        if stream.is_none() {
             // What it is destroyed for, or overwritten by, before the group's end must not be read then.
             live.fix_scalar(&mut call)?;
         }
         Ok(Queued { handle, live, call, stream })
     });
-    if let Ok(Queued { live, call, stream: Some(stream), .. }) = &queued
-        && live.stands_alone(call)
-        && !is_open()
-    {
-        handle.ledger.on_streams.store(true, Ordering::Relaxed);
-        // SAFETY: passed on to the caller.
-        return unsafe { live.submit_one(call, stream) }.map(|()| SUCCESS);
-    }
-    GROUP
-        .with_borrow_mut(|group| match queued {
-            Ok(queued) if group.depth == 0 => Ok(Some(queued)),
-            Ok(queued) => {
-                group.calls.push(queued);
-                Ok(None)
-            }
-            Err(error) => {
-                if group.depth > 0 {
-                    group.failed.get_or_insert(error.clone());
-                }
-                Err(error)
-            }
-        })
-        // The group is not borrowed while a call runs.
-        .and_then(|now| now.map_or(Ok(()), |queued| make(vec![queued]).map_err(|(_, error)| error)))
-        .map(|()| SUCCESS)
+    GROUP.with_borrow_mut(|group| match queued {
+        Ok(queued) => {
+            group.calls.push(queued);
+            Ok(SUCCESS)
+        }
+        Err(error) => {
+            group.failed.get_or_insert(error.clone());
+            Err(error)
+        }
+    })
 }
 
 /// Whether this thread has a group open.

@@ -8,14 +8,21 @@ use ccl_ze::DeviceMemory;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What was handed out, by address.
 static ALLOCATED: RwLock<BTreeMap<usize, (DeviceMemory, usize)>> = RwLock::new(BTreeMap::new());
 
+/// Whether there ever was any: most programs have their memory from elsewhere.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 /// Fails if `bytes` bytes are of memory that was handed out, but pass its end or are another device's than `device`: that one's
 /// driver context knows nothing of them.
 pub(crate) fn check(address: usize, bytes: usize, device: usize) -> Result<()> {
+    // Whoever names memory of ours has it from a call that has set this.
+    if !ANY.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     // Calls don't wait for each other here.
     let allocated = ALLOCATED.read();
     let Some((start, (memory, size))) = allocated.range(..=address).next_back() else {
@@ -53,6 +60,7 @@ pub unsafe extern "C" fn onecclMemAlloc(place: *mut *mut c_void, size: usize) ->
         let device = settings::device().or(config.local_rank.map(|rank| rank as usize)).unwrap_or(0);
         let memory = DeviceMemory::new(config, device, size)?;
         let address = memory.as_ptr();
+        ANY.store(true, Ordering::Relaxed);
         ALLOCATED.write().insert(address as usize, (memory, size));
         // SAFETY: as above.
         unsafe { put(place, address, "the place for the address") }

@@ -176,7 +176,11 @@ void graph_close(void *own_graph) {
 
 int kernel_open(void *own_queue, void *module, void *kernel, void **own) {
     return contained([&] {
-        const auto context = queue_of(own_queue).get_context();
+        // The same context as if it were of this device alone: an adapter sets a kernel's arguments once for each device of
+        // the context that the kernel was made in (v2 of 2025.3).
+        const auto &queue = queue_of(own_queue);
+        const auto context = sycl::make_context<level_zero>(
+            {sycl::get_native<level_zero>(queue.get_context()), {queue.get_device()}, kept});
         auto bundle = sycl::make_kernel_bundle<level_zero, sycl::bundle_state::executable>(
             {static_cast<ze_module_handle_t>(module), kept}, context);
         *own = new sycl::kernel(sycl::make_kernel<level_zero>(
