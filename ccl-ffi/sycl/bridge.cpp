@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,12 +62,19 @@ struct Queue {
     bool ask_submit;
     // What is filled; its owner sees to it that this is over.
     void *filled = nullptr;
+    // What it is recorded for.
+    std::unique_ptr<Graph> graph;
 
     Queue(const sycl::queue &queue, bool ask_submit) : queue(queue), ask_submit(ask_submit) {}
     Queue(const Queue &) = delete;
     ~Queue() {
         if (filled)
             sycl::free(filled, queue);
+        try {
+            if (graph)
+                graph->end_recording(queue);
+        } catch (...) {
+        }
     }
 };
 
@@ -107,6 +115,17 @@ int devices(uint32_t most, void **devices, void **contexts, uint32_t *count) {
 // A queue is a shared pointer to what it is.
 uintptr_t queue_key(const void *queue) { return *static_cast<const uintptr_t *>(queue); }
 
+// A graph that the driver records.
+std::unique_ptr<Graph> native_graph(const sycl::queue &queue) {
+#if __LIBSYCL_MAJOR_VERSION >= 9
+    const sycl::property_list native = {experimental::property::graph::enable_native_recording()};
+    return std::make_unique<Graph>(queue.get_context(), queue.get_device(), native);
+#else
+    (void)queue;
+    throw std::runtime_error("this release has no native recording");
+#endif
+}
+
 // Since 2026 a queue's state is also the driver's to tell. An adapter that doesn't have the driver record formats a text
 // about that each time that it is asked: several thousand instructions.
 bool ask_submit(const sycl::queue &queue) {
@@ -114,7 +133,7 @@ bool ask_submit(const sycl::queue &queue) {
     if (!graph_of)
         return false;
     try {
-        Graph(queue.get_context(), queue.get_device(), {experimental::property::graph::enable_native_recording()});
+        native_graph(queue);
     } catch (const sycl::exception &) {
         return true;
     }
@@ -129,6 +148,9 @@ int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
         const auto *copy = static_cast<const sycl::queue *>(queue);
         *facts = {};
         facts->in_order = copy->is_in_order();
+        namespace chosen = sycl::ext::intel::property::queue;
+        facts->usual = !copy->has_property<chosen::no_immediate_command_list>() &&
+                       !copy->has_property<chosen::immediate_command_list>();
         if (copy->get_backend() == level_zero) {
             facts->level_zero = 1;
             facts->device = sycl::get_native<level_zero>(copy->get_device());
@@ -196,15 +218,20 @@ int queue_is_idle(void *own, uint32_t *idle) {
     return contained([&] { *idle = queue_of(own).ext_oneapi_empty(); });
 }
 
-int queue_to_try(void *own, void **other) {
+int queue_to_try(void *own, uint32_t recorded, void **other) {
     return contained([&] {
         const auto &like = *static_cast<Queue *>(own);
         auto made = std::make_unique<Queue>(
             sycl::queue(like.queue.get_context(), like.queue.get_device(), sycl::property::queue::in_order()), like.ask_submit);
-        made->filled = sycl::malloc_device(1, made->queue);
-        if (!made->filled)
-            throw std::bad_alloc();
-        experimental::submit(made->queue, [&](sycl::handler &handler) { handler.memset(made->filled, 0, 1); });
+        if (recorded) {
+            made->graph = native_graph(made->queue);
+            made->graph->begin_recording(made->queue);
+        } else {
+            made->filled = sycl::malloc_device(1, made->queue);
+            if (!made->filled)
+                throw std::bad_alloc();
+            experimental::submit(made->queue, [&](sycl::handler &handler) { handler.memset(made->filled, 0, 1); });
+        }
         *other = made.release();
     });
 }
@@ -254,7 +281,8 @@ int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *c
     auto &queue = queue_of(own_queue);
     return contained([&] {
         // Of the runtime's own means only the command group tells, as it is made, that it is recorded.
-        if (work->unless_recording && (!graph_of || !static_cast<Queue *>(own_queue)->ask_submit) && records(queue))
+        const bool tells = static_cast<Queue *>(own_queue)->ask_submit || work->unless_recording == CCLX_SYCL_DRIVER_WAS_ASKED;
+        if (work->unless_recording && !(graph_of && tells) && records(queue))
             throw Records();
         if (event)
             new (event) sycl::event(in_order(queue, *work, after, count));

@@ -9,6 +9,7 @@ extern "C" {
 
 #define CCLX_SYCL_RECORDS 2
 #define CCLX_SYCL_ASK_SUBMIT 2
+#define CCLX_SYCL_DRIVER_WAS_ASKED 2
 
 // Raised with every change of what follows.
 #define CCLX_SYCL_BRIDGE_VERSION 3
@@ -22,6 +23,7 @@ typedef struct cclx_sycl_event {
 typedef struct cclx_sycl_queue_facts {
     uint32_t level_zero; // 0: another backend's, and the handles are null
     uint32_t in_order;
+    uint32_t usual; // nothing was said of how it uses command lists
     void *device;  // ze_device_handle_t
     void *context; // ze_context_handle_t
 } cclx_sycl_queue_facts;
@@ -36,7 +38,9 @@ typedef struct cclx_sycl_work {
     void *to;
     const void *from;
     size_t bytes;
-    uint32_t unless_recording; // not if the queue records: the result is then CCLX_SYCL_RECORDS, and nothing was done
+    // Not if the queue records: the result is then CCLX_SYCL_RECORDS, and nothing was done. CCLX_SYCL_DRIVER_WAS_ASKED: the
+    // driver doesn't capture the queue's list, so that it only records by the runtime's own means.
+    uint32_t unless_recording;
 } cclx_sycl_work;
 
 typedef struct cclx_sycl_bridge {
@@ -72,8 +76,9 @@ typedef struct cclx_sycl_bridge {
     // Whether nothing that was submitted is unfinished; what was recorded isn't submitted. May be asked of a queue that records.
     // 0 also where the runtime doesn't know.
     int (*queue_is_idle)(void *own, uint32_t *idle);
-    // Another queue of that kind, with a fill of a byte submitted to it that has no event.
-    int (*queue_to_try)(void *own, void **other);
+    // Another queue of its device and context: with a fill of a byte submitted to it that has no event, or if `recorded`,
+    // recorded by the driver as long as it is there.
+    int (*queue_to_try)(void *own, uint32_t recorded, void **other);
 
     // Submits in the queue's order and after the events in `after`; makes `event`, unless that is null: it costs the runtime
     // about a thousand instructions.

@@ -39,6 +39,8 @@ pub(crate) struct Gpu {
     pub(crate) sycl_graphs: Recordings,
     /// See [`crate::sycl::Queue::tells_idle`]; known with the first queue.
     pub(crate) queues_tell_idle: OnceLock<bool>,
+    /// Whether the driver tells of a queue's command list that it records it; likewise.
+    pub(crate) lists_of_queues_tell: OnceLock<bool>,
     /// The bridge to the runtime whose context this is, or why there is none.
     bridge: Result<&'static Bridge>,
     /// See [`Gpu::patience`].
@@ -158,6 +160,7 @@ impl Gpu {
             graphs: Graphs::default(),
             sycl_graphs: Recordings::default(),
             queues_tell_idle: OnceLock::new(),
+            lists_of_queues_tell: OnceLock::new(),
             bridge,
             patience_ms: AtomicU64::new(0),
             api,

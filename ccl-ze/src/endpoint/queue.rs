@@ -27,7 +27,7 @@ impl ZeEndpoint {
                     .into(),
             ));
         }
-        let recording = queue.is_known_to_record()?;
+        let recording = queue.is_known_to_record(&self.gpu)?;
         if recording != Some(true) {
             // SAFETY: passed on to the caller.
             let issued = unsafe { self.issue_on_queue(stream, queue, executable, io, recording.is_none())? };
@@ -63,12 +63,18 @@ impl ZeEndpoint {
         let after = match &predecessor {
             None => None,
             Some(_) if hooks::on(self.hooks, hooks::NO_ORDER_OF_QUEUES) => None,
-            Some(slot) => match slot.on_queue() {
-                Some(event) if event.can_be_awaited(&self.gpu)? => Some(event),
-                // The runtime can wait neither for an event of Level Zero's nor for a queue that records by now.
-                _ if unless_recording && queue.is_recording()? => return Ok(None),
-                _ => slot.settle().map(|()| None)?,
-            },
+            Some(slot) => {
+                // What is recorded waits for nothing that runs.
+                let made = slot.on_queue().is_some_and(Event::is_made);
+                if !made && unless_recording && queue.is_recording()? {
+                    return Ok(None);
+                }
+                match slot.on_queue() {
+                    Some(event) if event.can_be_awaited(&self.gpu)? => Some(event),
+                    // The runtime can wait neither for an event of Level Zero's nor for a queue that records by now.
+                    _ => slot.settle().map(|()| None)?,
+                }
+            }
         };
         let event = slot.on_queue().ok_or_else(|| Error::Internal("an event that is not a queue's".into()))?;
         let alone = chain.is_all_on(stream.id) && stream.forgets_completions() && queue.tells_idle();

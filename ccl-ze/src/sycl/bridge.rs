@@ -23,6 +23,7 @@ const MOST_DEVICES: usize = 256;
 pub(super) struct QueueFacts {
     pub(super) level_zero: u32,
     pub(super) in_order: u32,
+    pub(super) usual: u32,
     pub(super) device: ze_device_handle_t,
     pub(super) context: ze_context_handle_t,
 }
@@ -59,7 +60,7 @@ pub(super) struct Functions {
     pub(super) kernel_open: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut *mut c_void) -> c_int,
     pub(super) kernel_close: unsafe extern "C" fn(*mut c_void),
     pub(super) queue_is_idle: unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int,
-    pub(super) queue_to_try: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int,
+    pub(super) queue_to_try: unsafe extern "C" fn(*mut c_void, u32, *mut *mut c_void) -> c_int,
     pub(super) submit:
         unsafe extern "C" fn(*mut c_void, *const RawWork, *const *const RawEvent, u32, *mut RawEvent) -> c_int,
     pub(super) event_finished: unsafe extern "C" fn(*const RawEvent, *mut u32) -> c_int,
@@ -68,6 +69,8 @@ pub(super) struct Functions {
 
 /// What a submission returns that was not to be recorded.
 pub(super) const RECORDS: c_int = 2;
+/// The driver doesn't capture the queue's list.
+pub(super) const DRIVER_WAS_ASKED: u32 = 2;
 /// What a queue says that only tells as it is submitted to.
 pub(super) const ASK_SUBMIT: u32 = 2;
 

@@ -86,6 +86,11 @@ impl Event {
         Event { bridge, place: Mutex::default() }
     }
 
+    /// Whether it is there already.
+    pub(crate) fn is_made(&self) -> bool {
+        !self.place.lock().behind
+    }
+
     /// Makes sure that other submissions can be told to wait for it; false if they can't: its queue records, and what runs
     /// there was submitted without an event. An error if not even the host could wait for that.
     pub(crate) fn can_be_awaited(&self, gpu: &Arc<Gpu>) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! SYCL queues: what they are, and what is submitted to them.
 
-use super::bridge::{ASK_SUBMIT, Bridge, QueueFacts, RECORDS, RawWork};
+use super::bridge::{ASK_SUBMIT, Bridge, DRIVER_WAS_ASKED, QueueFacts, RECORDS, RawWork};
 use super::event::{Event, RawEvent};
 use crate::api::ze;
 use crate::gpu::Gpu;
@@ -25,6 +25,8 @@ pub(crate) struct Queue {
     list: Mutex<Option<Arc<Stream>>>,
     /// Whether the runtime can tell that it is idle where no event does.
     tells_idle: bool,
+    /// Its command list, if the driver tells of that whether it records the queue. Null otherwise.
+    telling_list: ze_command_list_handle_t,
 }
 
 // SAFETY: a handle on a `sycl::queue`, which any thread may use.
@@ -94,28 +96,50 @@ impl Queue {
     pub(crate) unsafe fn open(gpu: &Gpu, bridge: &'static Bridge, queue: *const c_void) -> Result<Queue> {
         // SAFETY: passed on to the caller.
         let key = unsafe { Self::key(bridge, queue) };
-        let mut facts = QueueFacts { level_zero: 0, in_order: 0, device: null_mut(), context: null_mut() };
+        let mut facts = QueueFacts { level_zero: 0, in_order: 0, usual: 0, device: null_mut(), context: null_mut() };
         let mut own = null_mut();
         // SAFETY: a live queue, and places for the answers.
         let code = unsafe { (bridge.functions.queue_open)(queue, &raw mut own, &raw mut facts) };
         bridge.check("sycl::queue", code)?;
-        let mut opened = Queue { bridge, own, key, list: Mutex::default(), tells_idle: false };
+        let mut opened =
+            Queue { bridge, own, key, list: Mutex::default(), tells_idle: false, telling_list: null_mut() };
         opened.check(gpu, &facts)?;
         opened.tells_idle = match gpu.queues_tell_idle.get() {
             Some(told) => *told,
             None => *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false)),
         };
+        let lists_tell = match gpu.lists_of_queues_tell.get() {
+            Some(told) => *told,
+            None => *gpu.lists_of_queues_tell.get_or_init(|| opened.try_list(gpu).unwrap_or(false)),
+        };
+        if lists_tell && facts.usual != 0 {
+            opened.telling_list = opened.list_handle()?;
+        }
         Ok(opened)
+    }
+
+    /// Another queue of its device and context to try something on.
+    fn to_try(&self, recorded: bool) -> Result<Queue> {
+        let mut own = null_mut();
+        // SAFETY: an own handle, and a place for the other.
+        let code = unsafe { (self.bridge.functions.queue_to_try)(self.own, recorded.into(), &raw mut own) };
+        self.bridge.check("sycl::queue", code)?;
+        let (list, telling_list) = (Mutex::default(), null_mut());
+        Ok(Queue { bridge: self.bridge, own, key: 0, list, tells_idle: false, telling_list })
+    }
+
+    /// Whether the driver tells of a usual queue's command list that it records it. With an adapter that has other lists
+    /// beside (v2's batches), or none that records, it doesn't. The runtime takes five times as long to tell.
+    fn try_list(&self, gpu: &Gpu) -> Result<bool> {
+        let tried = self.to_try(true)?;
+        let list = tried.list_handle()?;
+        Ok(!list.is_null() && crate::capture::is_capturing(&gpu.api, list)?)
     }
 
     /// Whether a queue like this one is known to be idle after a submission without an event. To an adapter that orders by
     /// events (v1) it never is.
     fn try_idle(&self, gpu: &Gpu) -> Result<bool> {
-        let mut own = null_mut();
-        // SAFETY: an own handle, and a place for the other.
-        let code = unsafe { (self.bridge.functions.queue_to_try)(self.own, &raw mut own) };
-        self.bridge.check("sycl::queue", code)?;
-        let tried = Queue { bridge: self.bridge, own, key: 0, list: Mutex::default(), tells_idle: false };
+        let tried = self.to_try(false)?;
         let list = tried.list_handle()?;
         if list.is_null() {
             // It is not known when the fill is over: what it fills stays.
@@ -170,7 +194,10 @@ impl Queue {
     }
 
     /// The same if that is quickly told, else `None`: a submission tells.
-    pub(crate) fn is_known_to_record(&self) -> Result<Option<bool>> {
+    pub(crate) fn is_known_to_record(&self, gpu: &Gpu) -> Result<Option<bool>> {
+        if !self.telling_list.is_null() {
+            return Ok(crate::capture::is_capturing(&gpu.api, self.telling_list)?.then_some(true));
+        }
         let recording = self.ask_recording(false)?;
         Ok((recording != ASK_SUBMIT).then_some(recording != 0))
     }
@@ -240,7 +267,8 @@ impl Queue {
         end: End<'_>,
         unless_recording: bool,
     ) -> Result<bool> {
-        let mut raw = RawWork { unless_recording: unless_recording.into(), ..NOTHING };
+        let asked = if self.telling_list.is_null() { 1 } else { DRIVER_WAS_ASKED };
+        let mut raw = RawWork { unless_recording: if unless_recording { asked } else { 0 }, ..NOTHING };
         match work {
             Work::Launch { kernel, groups, items, words } => {
                 (raw.kernel, raw.groups, raw.items) = (kernel.own, groups, items);
