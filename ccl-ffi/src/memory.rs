@@ -18,11 +18,13 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Fails if `bytes` bytes are of memory that was handed out, but pass its end or are another device's than `device`: that one's
 /// driver context knows nothing of them.
+#[inline(always)]
 pub(crate) fn check(address: usize, bytes: usize, device: usize) -> Result<()> {
     // Whoever names memory of ours has it from a call that has set this.
-    if !ANY.load(Ordering::Relaxed) {
-        return Ok(());
-    }
+    if ANY.load(Ordering::Relaxed) { look_up(address, bytes, device) } else { Ok(()) }
+}
+
+fn look_up(address: usize, bytes: usize, device: usize) -> Result<()> {
     // Calls don't wait for each other here.
     let allocated = ALLOCATED.read();
     let Some((start, (memory, size))) = allocated.range(..=address).next_back() else {

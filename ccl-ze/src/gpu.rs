@@ -193,7 +193,7 @@ impl Gpu {
 
     /// The bridge to the SYCL runtime whose context this device is used in.
     pub(crate) fn bridge(&self) -> Result<&'static Bridge> {
-        self.bridge.clone()
+        self.bridge.as_ref().copied().map_err(Clone::clone)
     }
 
     /// The device's number among those that the driver shows.

@@ -83,7 +83,7 @@ impl ZeEndpoint {
     }
 
     /// Keeps a call's table until `event` says that the call is over.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep_table(&self, executable: &Executable, event: &Arc<EventSlot>) {
         if let Some(table) = executable.table() {
             self.keep(table, event);

@@ -125,13 +125,16 @@ impl Bridge {
     }
 
     /// What came of a call of the runtime.
+    #[inline(always)]
     pub(super) fn check(&self, call: &str, code: c_int) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
+        if code == 0 { Ok(()) } else { Err(self.failed(call)) }
+    }
+
+    #[cold]
+    fn failed(&self, call: &str) -> Error {
         // SAFETY: the text of this thread's last failure, terminated, read before the next call.
         let text = unsafe { CStr::from_ptr((self.functions.error)()) };
-        Err(Error::Device { call: call.into(), detail: text.to_string_lossy().into_owned() })
+        Error::Device { call: call.into(), detail: text.to_string_lossy().into_owned() }
     }
 }
 
