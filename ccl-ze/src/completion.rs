@@ -22,6 +22,7 @@ enum Inner {
 }
 
 impl Completion {
+    #[inline]
     pub(crate) fn of_call(call: comm::Completion<ZeDevice>) -> Completion {
         if let Completed::Recorded(recording, _) = call.device() {
             recording.answer_for(call.health());
