@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sycl-failures.sh
 # What becomes of collectives on SYCL queues that go wrong (tests/sycl/failing.cpp), and what CCLX_CHECK and CCLX_CAPTURE make
-# of calls there (captured.cpp): real SYCL runtimes of both releases with both adapters, eager, recorded, and recorded by the
+# of calls there (captured.cpp), and queues and communicators that come and go (lifetimes.cpp): real SYCL runtimes of both releases with both adapters, eager, recorded, and recorded by the
 # driver. Whoever doesn't check must not notice, and a corpus that was saved wrongly must not stand. Needs the beds of sycl.sh,
 # loader.sh and oneccl.sh.
 set -euo pipefail
@@ -20,6 +20,7 @@ beds='loader sycl oneccl'
 source "$here/on-queues.sh"
 build_program failing
 build_program captured
+build_program lifetimes
 kinds=('2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2')
 
 # fails KIND SCENARIO HOW: as it should, in words of its own; the library's log is beside.
@@ -53,11 +54,23 @@ for kind in "${kinds[@]}" native; do
         CCLX_CHECK=global fails "$kind" odd "$how"
         CCLX_CHECK=local fails "$kind" outside "$how"
         fails "$kind" aborted "$how"
+        # The runtime doesn't hold a natively recorded graph back behind a host task.
+        [[ $how == native ]] || fails "$kind" stuck "$how"
         fails "$kind" killed "$how"
     done
 done
 for wait in "${waits[@]}"; do
     wait "$wait" || die "a rank that doesn't come: $(cat "$SCRATCH"/absent-*)"
+done
+
+# Queues and communicators that come and go; one queue that stays must be noticed.
+for kind in '2025.3 v1' '2026.2 v2' native; do
+    hows=(eager graph)
+    [[ $kind != native ]] || kind='2026.2 v2' hows=(native)
+    for how in "${hows[@]}"; do
+        # shellcheck disable=SC2086
+        program=lifetimes run $kind 3 "$how"
+    done
 done
 
 # must_fail WORDS COMMAND...: and for that.
@@ -77,6 +90,8 @@ for how in eager graph; do
         must_fail 'rank 2 is gone .*; the process ends' fails '2026.2 v2' killed "$how"
     )
 done
+
+program=lifetimes LIFETIMES_LEAK=1 must_fail 'queues: that is a leak' run 2026.2 v2 2 eager
 
 # captured KIND WHAT: the corpus is then $SCRATCH/corpus.
 captured() {

@@ -52,7 +52,9 @@ TEST_PYTHON=$SCRATCH/python CCLX_DEVICE=loader ZE_ENABLE_ALT_DRIVERS=$(realpath 
 SYCL9_ROOT=${SYCL9_LIB%/*} ccl-ffi/sycl/build.sh
 BED_DRIVER=$(realpath "$CARGO_TARGET_DIR/release/libze_soft.so")
 PYTHONHOME=$("$SYCL_PYTHON" -c 'import sys; print(sys.base_prefix)')
-export BED_DRIVER
+# Its own library of Python's, and not one that the system may have.
+BED_LIBRARIES=$("$SYCL_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')
+export BED_DRIVER BED_LIBRARIES
 for adapter in v1 v2; do
     printf '#!/bin/sh\nexec "%s" 2026.2 %s "%s" "$@"\n' "$here/run-on-sycl.sh" "$adapter" "$SYCL_PYTHON" >"$SCRATCH/sycl-python"
     chmod +x "$SCRATCH/sycl-python"

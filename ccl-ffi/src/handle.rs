@@ -40,7 +40,8 @@ pub(crate) enum State {
     Finalized(Arc<Live>),
     /// It could not be made.
     Failed(Error),
-    Aborted,
+    /// What is left of it can be there still, where it could not end at once.
+    Aborted(Option<Arc<Live>>),
     Destroyed,
 }
 
@@ -153,6 +154,17 @@ impl OnecclComm {
         Ok(std::mem::replace(&mut *self.state.write(), new))
     }
 
+    /// Leaves the end of an aborted communicator to whoever destroys it; if somebody has done so, this is it.
+    pub(crate) fn leave_to_destroy(&self, live: Arc<Live>) {
+        let mut state = self.state.write();
+        if let State::Aborted(left) = &mut *state {
+            *left = Some(live);
+        } else {
+            drop(state);
+            drop(live);
+        }
+    }
+
     /// Whether it is still being made.
     pub(crate) fn is_forming(&self) -> Result<bool> {
         self.check_process()?;
@@ -189,7 +201,7 @@ impl State {
         match self {
             State::Failed(error) => error.clone(),
             State::Forming => Error::InvalidUsage("the communicator is still being made".into()),
-            State::Aborted => Error::InvalidUsage("the communicator was aborted".into()),
+            State::Aborted(_) => Error::InvalidUsage("the communicator was aborted".into()),
             _ => Error::InvalidUsage("the communicator was destroyed".into()),
         }
     }

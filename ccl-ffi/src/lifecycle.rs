@@ -10,6 +10,10 @@ use ccl_core::bootstrap::UniqueId;
 use ccl_core::{Error, Result};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// For calls in flight to notice an abort.
+const TIME_TO_GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Makes the id of a new group; its rendezvous runs in this process until the group has formed.
 ///
@@ -169,8 +173,8 @@ pub unsafe extern "C" fn onecclCommDestroy(communicator: *mut OnecclComm) -> Cod
     unsafe { comm_entry("onecclCommDestroy", communicator, body) }
 }
 
-/// Ends a communicator without waiting: its calls in flight, on other threads and other ranks too, fail. May be called from
-/// any thread.
+/// Ends a communicator without waiting for what may not end: its calls in flight, on other threads and other ranks too, fail.
+/// What can't begin stays until the communicator is destroyed. May be called from any thread.
 ///
 /// # Safety
 /// `communicator` is null or a handle.
@@ -178,10 +182,20 @@ pub unsafe extern "C" fn onecclCommDestroy(communicator: *mut OnecclComm) -> Cod
 pub unsafe extern "C" fn onecclCommAbort(communicator: *mut OnecclComm) -> Code {
     let body = |handle: &'static OnecclComm| {
         handle.ledger.aborting.store(true, Ordering::Relaxed);
-        match handle.become_state(State::Aborted)? {
-            State::Live(live) | State::Finalized(live) => live.comm.abort("onecclCommAbort was called"),
-            State::Destroyed => return Err(Error::InvalidUsage("the communicator was destroyed".into())),
-            State::Forming | State::Failed(_) | State::Aborted => {}
+        match handle.become_state(State::Aborted(None))? {
+            State::Live(live) | State::Finalized(live) => {
+                live.comm.abort("onecclCommAbort was called");
+                // What is not over by then has not begun, being behind work of the caller's, whose end may be this thread's.
+                if !live.comm.is_over_within(TIME_TO_GIVE_UP) {
+                    handle.leave_to_destroy(live);
+                }
+            }
+            State::Destroyed => {
+                handle.become_state(State::Destroyed)?;
+                return Err(Error::InvalidUsage("the communicator was destroyed".into()));
+            }
+            State::Aborted(Some(live)) => handle.leave_to_destroy(live),
+            State::Forming | State::Failed(_) | State::Aborted(None) => {}
         }
         Ok(SUCCESS)
     };

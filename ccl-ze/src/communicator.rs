@@ -29,6 +29,7 @@ use level_zero_sys::{
 use std::ffi::c_void;
 use std::io::Write as _;
 use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
 
 /// Settings of a communicator to be.
 pub struct Builder {
@@ -355,6 +356,12 @@ impl Communicator {
     /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.
     pub fn abort(&self, why: &str) {
         self.core.abort(why);
+    }
+
+    /// Waits until all that is under way has finished, at most so long: true if dropping the communicator waits for nothing.
+    pub fn is_over_within(&self, limit: Duration) -> bool {
+        let now = Instant::now();
+        self.core.endpoint().is_over_by(now.checked_add(limit).unwrap_or(now))
     }
 
     /// `recv = op over ranks of send`, on every rank. Ordered on `stream`; returns once it is appended.

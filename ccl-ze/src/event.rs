@@ -91,6 +91,11 @@ impl EventSlot {
         self.wait_unless(&mut || since.elapsed() > self.gpu.patience()).unwrap_or(true)
     }
 
+    /// Waits until then; false if it isn't finished. A failing driver has finished for good.
+    pub(crate) fn is_over_by(&self, deadline: Instant) -> bool {
+        self.wait_unless(&mut || Instant::now() > deadline).unwrap_or(true)
+    }
+
     /// Waits for its call, whose kernel gives up in time if the other ranks don't come.
     pub(crate) fn settle(&self) -> Result<()> {
         let since = Instant::now();
@@ -209,6 +214,11 @@ impl Events {
         // The latest call's first: those before it on the device have finished then, and need no event to tell.
         let latest = self.slots.iter().max_by_key(|slot| slot.number());
         latest.into_iter().chain(&self.slots).all(|slot| self.gpu.finished.has(slot) || slot.wait_at_end())
+    }
+
+    /// Those whose call is not known to have finished.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = Arc<EventSlot>> {
+        self.slots.iter().filter(|slot| !self.gpu.finished.has(slot)).cloned()
     }
 
     /// For a device that is only pretended: nothing is unfinished.

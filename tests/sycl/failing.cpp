@@ -6,12 +6,14 @@
 //   outside  buffers that are not memory of the device (CCLX_CHECK=local)
 //   absent   the last rank makes no call (a short CCLX_TIMEOUT_MS)
 //   aborted  rank 0 aborts while it waits for the last rank
+//   stuck    rank 0 aborts while its calls can't begin
 //   killed   the last rank is killed in the middle of its calls
 // With CCLX_ON_ERROR=log, or the first failure ends the process. FAILING_PATIENCE is how many seconds a failure may take to
 // be noticed, 30 unless said.
 #include "ranks.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cclx.h>
 #include <dlfcn.h>
 #include <functional>
@@ -311,6 +313,57 @@ void aborted(Rank &rank, const std::string &how) {
     CHECK(onecclCommDestroy(rank.comm));
 }
 
+// Rank 0 aborts while its call is behind work of its own that ends only after that. (One call: a barrier for what is behind
+// that work has the runtime wait for it.)
+void stuck(Rank &rank, const std::string &how) {
+    Turn turn(rank);
+    Work work(rank, how, [&](sycl::queue &queue) {
+        CHECK(onecclReduceScatter(turn.gathered.at, turn.scattered.at, count, type, onecclSum, rank.comm, &queue));
+    });
+    turn.give(3);
+    work.enqueue();
+    settle(rank);
+    meet(rank, "well");
+    turn.give(4);
+    std::atomic<bool> free{rank.rank != 0};
+    rank.current.submit([&](sycl::handler &handler) {
+        handler.host_task([&] {
+            while (!free)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        });
+    });
+    work.enqueue();
+    meet(rank, "in");
+    if (rank.rank == 0) {
+        const auto since = std::chrono::steady_clock::now();
+        check(OURS(onecclCommAbort)(rank.comm), "onecclCommAbort");
+        const auto took = std::chrono::steady_clock::now() - since;
+        for (int peer = 1; peer < rank.ranks; ++peer)
+            from_store(rank, "told" + std::to_string(peer), 1);
+        free = true;
+        if (took > std::chrono::seconds(20))
+            fail("onecclCommAbort waits for what is before its calls");
+    }
+    settle(rank);
+    failed(rank, "onecclCommAbort was called");
+    to_store(rank, "told" + std::to_string(rank.rank), "x");
+    // Rank 0 comes when the others have given up, and may find all that it needs.
+    const auto whole = values(count, [&](size_t i) {
+        float total = 0;
+        for (int peer = 0; peer < rank.ranks; ++peer)
+            total += value(peer + 1, 5, size_t(rank.rank) * count + i);
+        return total;
+    });
+    if (!turn.gave_up() && (rank.rank != 0 || turn.scattered.get() != whole)) {
+        const auto got = turn.scattered.get();
+        fail("rank " + std::to_string(rank.rank) + ": the output of an aborted call is not 0xFF but " + std::to_string(got[0]) +
+             (got == whole ? ", whole" : ""));
+    }
+    takes_no_more(rank, rank.rank == 0 ? "was aborted" : "onecclCommAbort was called");
+    starts_anew(rank, rank.ranks, how);
+    CHECK(onecclCommDestroy(rank.comm));
+}
+
 void killed(Rank &rank, const std::string &how) {
     const int last = rank.ranks - 1;
     Turn turn(rank);
@@ -409,6 +462,8 @@ void of_rank(int number, int ranks, const std::string &store, const std::string 
             unsent(rank, how);
         } else if (scenario == "aborted") {
             aborted(rank, how);
+        } else if (scenario == "stuck") {
+            stuck(rank, how);
         } else if (scenario == "killed") {
             killed(rank, how);
         } else if (scenario == "outside") {
@@ -438,5 +493,5 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    fail("usage: failing RANKS odd|outside|absent|aborted|killed eager|graph|native");
+    fail("usage: failing RANKS odd|outside|absent|aborted|stuck|killed eager|graph|native");
 }

@@ -9,6 +9,7 @@ use crate::recording::{Kept, Recording};
 use ccl_core::Result;
 use ccl_core::watch::Alarm as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl ZeEndpoint {
     /// Takes note that `recording` holds a call of this endpoint, and gives it what the call needs. What is to be recorded,
@@ -34,6 +35,19 @@ impl ZeEndpoint {
         }
         drop(recordings);
         Ok(own)
+    }
+
+    /// Whether all calls and replays that run are over by then: nothing is waited for at the end.
+    pub(crate) fn is_over_by(&self, deadline: Instant) -> bool {
+        let mut running: Vec<_> =
+            self.recordings.lock().iter().filter_map(|recording| recording.upgrade()?.run()).collect();
+        {
+            let chain = self.gpu.chain.lock();
+            running.extend(self.events.ro(&chain.turn).unfinished());
+            running.extend(self.loose_events.ro(&chain.turn).unfinished());
+        }
+        running.extend(self.queue_events.lock().iter().flat_map(Events::unfinished));
+        running.iter().all(|slot| slot.is_over_by(deadline))
     }
 
     pub(super) fn memory(&self) -> &Kept {
