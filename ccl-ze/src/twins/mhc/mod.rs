@@ -146,8 +146,6 @@ unsafe fn plain<T: Element>(params: &Params, n: usize, memory: &Buffers) {
 
 /// Rows times streams of a tile, whose rows share what is read of `weights`.
 const TILE: usize = 32;
-/// Values of a tile that are worked on at once: they stay in the second-level cache.
-const TILE_VALUES: usize = TILE * 1024;
 /// Columns of a run of few rows: 4 KiB of each row of `weights` and each stream, which stay in the first cache.
 const RUN: usize = 1024;
 /// Sums of a row: the mixes and the square.
@@ -196,6 +194,9 @@ unsafe fn tile<T: Lanes>(
     let (hc, d, mixes, pre) = (params.hc(), params.hidden as usize, params.mixes(), params.variant.has_pre());
     scratch.partial[..rows * n * SUMS].fill(0.0);
     let few = rows < sums::MANY;
+    if few && pre {
+        (0..sums::ahead(params)).for_each(|step| ask_run(params, memory.weights, 0, step));
+    }
     for from in (0..if few { d } else { 0 }).step_by(RUN) {
         let columns = RUN.min(d - from);
         for row in 0..rows {
@@ -210,22 +211,21 @@ unsafe fn tile<T: Lanes>(
     }
     let Scratch { room, partial, .. } = scratch;
     let all = Blocks { first: 0, step: 1, count: if few { 0 } else { params.blocks() } };
-    for run in all.runs(params, rows) {
-        room.make(params, rows, run);
-        for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
-            if pre {
-                room.ask(params, memory.weights, rows, run);
-            }
-            // SAFETY: passed on.
-            unsafe { post_block::<T>(params, memory, first + row, run.at(k), room.values(params, rows, row, k)) };
-        }
-        if pre {
-            // SAFETY: passed on; the values of the rows' streams have just been made.
-            unsafe { sums::of_blocks(params, memory.weights, rows, run, room) };
-            for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
-                let owned = &mut partial[(row * n + block_owner(n, run.at(k))) * SUMS..][..=mixes];
-                room.add_to(owned, rows, row, k);
-            }
+    room.make(params, rows);
+    let post = |row: usize, block: usize, values: &mut [f32]| {
+        // SAFETY: passed on.
+        unsafe { post_block::<T>(params, memory, first + row, block, values) };
+    };
+    if pre {
+        let add = |row: usize, block: usize, sums: &[f32]| {
+            sums::add_to(&mut partial[(row * n + block_owner(n, block)) * SUMS..], sums);
+        };
+        sums::ask(params, memory.weights, all);
+        // SAFETY: passed on.
+        unsafe { sums::of_blocks(params, memory.weights, rows, all, room, post, add) };
+    } else {
+        for (row, k) in (0..rows).flat_map(|row| (0..all.count).map(move |k| (row, k))) {
+            post(row, k, room.values(params, row));
         }
     }
     if !pre {
@@ -241,6 +241,20 @@ unsafe fn tile<T: Lanes>(
         }
         // SAFETY: passed on.
         unsafe { finish_row::<T>(params, memory, first + row, &mix) };
+    }
+}
+
+/// Asks for the weights of a step of few rows: a mix and a block of a run, or of the next one.
+#[cfg(target_arch = "x86_64")]
+fn ask_run(params: &Params, weights: *const f32, run: usize, step: usize) {
+    let (d, block, whole) = (params.hidden as usize, params.block(), RUN / params.block());
+    let (j, run) = match step / whole {
+        j if j >= params.mixes() => (j - params.mixes(), run + 1),
+        j => (j, run),
+    };
+    let at = run * whole + step % whole;
+    if at * block < d {
+        sums::fetch_block(params, weights.wrapping_add(j * params.hc() * d + at * block), at);
     }
 }
 
@@ -260,8 +274,10 @@ unsafe fn sum_run(
     let Scratch { values, partial, .. } = scratch;
     // Of the row's last block, which may be short: beyond the columns always zero.
     let mut tail = [0.0f32; 8 * 128];
+    let (whole, ahead) = (RUN / block, sums::ahead(params));
     for j in 0..mixes {
         for b in (0..columns).step_by(block) {
+            ask_run(params, weights, from / RUN, j * whole + b / block + ahead);
             let owner = block_owner(n, (from + b) / block);
             // SAFETY: inside `weights`.
             let mut row_of_weights = unsafe { weights.add(j * hc * d + from + b) };

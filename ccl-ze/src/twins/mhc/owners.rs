@@ -8,7 +8,7 @@ use super::super::reduce::Target;
 use super::super::wait::GaveUp;
 use super::super::{Simd, trace};
 use super::lanes::{Lanes, fetch};
-use super::sums::{self, Blocks, Room};
+use super::sums::{self, Blocks, Room, add_to};
 use super::{SUMS, TILE};
 use crate::hooks;
 use ccl_core::mhc::reference;
@@ -130,10 +130,7 @@ impl Owners<'_> {
         let residual = self.buffers.residual.cast::<T>().wrapping_add(first * elements);
         fetch(residual, (rows * elements).min(EARLY));
         if params.variant.has_pre() {
-            let of_tile = rows.min(TILE / params.hc());
-            if let Some(run) = self.blocks(self.rank).runs(params, of_tile).next() {
-                (0..4).for_each(|_| scratch.room.ask(params, self.buffers.weights, of_tile, run));
-            }
+            sums::ask(params, self.buffers.weights, self.blocks(self.rank));
         }
         for wire in 0..wires {
             // SAFETY: by the plan.
@@ -431,26 +428,26 @@ impl Owners<'_> {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn own<T: Lanes>(&self, part: &Round, scratch: &mut Scratch) {
         let (params, memory) = (&self.plan.params, self.memory::<T>(part));
-        let (pre, mixes) = (params.variant.has_pre(), params.mixes());
+        let pre = params.variant.has_pre();
         let Scratch { room, own, .. } = scratch;
         own.resize(own.len().max(part.rows * SUMS), 0.0);
         own[..part.rows * SUMS].fill(0.0);
         let of_tile = TILE / params.hc();
         for tile in (0..part.rows).step_by(of_tile) {
             let rows = of_tile.min(part.rows - tile);
-            for run in self.blocks(self.rank).runs(params, rows) {
-                room.make(params, rows, run);
-                for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
-                    let values = room.values(params, rows, row, k);
-                    // SAFETY: passed on; x of own columns is reduced.
-                    unsafe { super::post_block::<T>(params, &memory, part.first + tile + row, run.at(k), values) };
-                }
-                if pre {
-                    // SAFETY: the values of the rows' streams have just been made.
-                    unsafe { sums::of_blocks(params, memory.weights, rows, run, room) };
-                    for (row, k) in (0..rows).flat_map(|row| (0..run.count).map(move |k| (row, k))) {
-                        room.add_to(&mut own[(tile + row) * SUMS..][..=mixes], rows, row, k);
-                    }
+            let blocks = self.blocks(self.rank);
+            room.make(params, rows);
+            let post = |row: usize, block: usize, values: &mut [f32]| {
+                // SAFETY: passed on; x of own columns is reduced.
+                unsafe { super::post_block::<T>(params, &memory, part.first + tile + row, block, values) };
+            };
+            let add = |row: usize, _: usize, sums: &[f32]| add_to(&mut own[(tile + row) * SUMS..], sums);
+            if pre {
+                // SAFETY: passed on.
+                unsafe { sums::of_blocks(params, memory.weights, rows, blocks, room, post, add) };
+            } else {
+                for (row, k) in (0..rows).flat_map(|row| (0..blocks.count).map(move |k| (row, k))) {
+                    post(row, blocks.at(k), room.values(params, row));
                 }
             }
         }
@@ -464,12 +461,11 @@ impl Owners<'_> {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn others_columns<T: Lanes>(&self, part: &Round, scratch: &mut Scratch) {
         let (params, memory) = (&self.plan.params, self.memory::<T>(part));
-        let one = Blocks { first: 0, step: 1, count: 1 };
-        scratch.room.make(params, 1, one);
+        scratch.room.make(params, 1);
         for row in 0..part.rows {
             for blocks in self.others().map(|owner| self.blocks(owner)) {
                 for k in 0..blocks.count {
-                    let values = scratch.room.values(params, 1, 0, 0);
+                    let values = scratch.room.values(params, 0);
                     // SAFETY: passed on; all of x is there.
                     unsafe { super::post_block::<T>(params, &memory, part.first + row, blocks.at(k), values) };
                 }
