@@ -289,7 +289,9 @@ mod tests {
             assert!(text.contains("aborted: enough"), "{text}");
         });
         drop(live);
-        // SAFETY: a live handle.
-        assert_eq!(unsafe { onecclCommDestroy(std::ptr::from_ref(handle).cast_mut()) }, 0);
+        let comm = std::ptr::from_ref(handle).cast_mut();
+        // SAFETY: a handle, which stays one. What is destroyed stays so.
+        let codes = unsafe { [onecclCommDestroy(comm), onecclCommAbort(comm), onecclCommDestroy(comm)] };
+        assert_eq!(codes, [0, 5, 5]);
     }
 }
