@@ -8,6 +8,7 @@ use crate::mhc;
 use crate::recording::{Kept, Recording};
 use ccl_core::Result;
 use ccl_core::watch::Alarm as _;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,7 +48,9 @@ impl ZeEndpoint {
             running.extend(self.loose_events.ro(&chain.turn).unfinished());
         }
         running.extend(self.queue_events.lock().iter().flat_map(Events::unfinished));
-        running.iter().all(|slot| slot.is_over_by(deadline))
+        // The latest first: it tells of those before it, which may have no events.
+        running.sort_by_key(|slot| Reverse(slot.number()));
+        running.iter().all(|slot| self.gpu.finished.has(slot) || slot.is_over_by(deadline))
     }
 
     pub(super) fn memory(&self) -> &Kept {
