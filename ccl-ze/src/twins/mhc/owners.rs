@@ -7,9 +7,9 @@ use super::super::fold::Fold;
 use super::super::reduce::Target;
 use super::super::wait::GaveUp;
 use super::super::{Simd, trace};
+use super::SUMS;
 use super::lanes::{Lanes, fetch};
-use super::sums::{self, Blocks, Room, add_to};
-use super::{SUMS, TILE};
+use super::sums::{self, Blocks, Room};
 use crate::hooks;
 use ccl_core::mhc::reference;
 use ccl_core::mhc::{Buffers, MAX_MIXES};
@@ -432,7 +432,7 @@ impl Owners<'_> {
         let Scratch { room, own, .. } = scratch;
         own.resize(own.len().max(part.rows * SUMS), 0.0);
         own[..part.rows * SUMS].fill(0.0);
-        let of_tile = TILE / params.hc();
+        let of_tile = super::TILE / params.hc();
         for tile in (0..part.rows).step_by(of_tile) {
             let rows = of_tile.min(part.rows - tile);
             let blocks = self.blocks(self.rank);
@@ -441,7 +441,7 @@ impl Owners<'_> {
                 // SAFETY: passed on; x of own columns is reduced.
                 unsafe { super::post_block::<T>(params, &memory, part.first + tile + row, block, values) };
             };
-            let add = |row: usize, _: usize, sums: &[f32]| add_to(&mut own[(tile + row) * SUMS..], sums);
+            let add = |row: usize, _: usize, sums: &[f32]| sums::add_to(&mut own[(tile + row) * SUMS..], sums);
             if pre {
                 // SAFETY: passed on.
                 unsafe { sums::of_blocks(params, memory.weights, rows, blocks, room, post, add) };
