@@ -72,7 +72,24 @@ for mode in plain records gone threads end end-records; do
         wait $!
     done
 done
-CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log program=switch run 2026.2 v2 native
+# While the driver records the first queue, and with nothing to tell of the calls there but that the device counts them.
+for mode in native captured-{end,end-late,end-holds,abort,split,list,other,end-replayed,split-replayed}; do
+    CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log-$mode program=switch run 2026.2 v2 $mode
+    # What may be in use is lost, and only that.
+    lost=$(cat "$SCRATCH"/log-$mode* 2>/dev/null | grep -c 'their memory is not freed') || true
+    [[ $lost == $([[ $mode == captured-end-replayed ]] && echo 2 || echo 0) ]] || die "$mode: memory was lost $lost times"
+done
+CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log program=switch run 2026.2 v2 batched
+# A recording that begins while the event of a queue is made, which takes its time here; without the second question it fails.
+slow_mark() { # FOLDER FLAGS
+    mkdir "$SCRATCH/$1"
+    cp "$folder/libcclx.so" "$SCRATCH/$1/"
+    SYCL8_ROOT='' SYCL9_ROOT=${SYCL9_LIB%/*} BRIDGE_FLAGS="-DCCLX_TEST_SUBMIT=\"$repo/tests/sycl/slow_mark.hpp\" $2" ccl-ffi/sycl/build.sh "$SCRATCH/$1" 2>/dev/null
+    CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log library=$SCRATCH/$1/libcclx.so program=switch run 2026.2 v2 race
+}
+slow_mark slow_mark ''
+if slow_mark asked_once -DCCLX_TEST_ASKED_ONCE >"$SCRATCH/broken" 2>&1; then die 'a barrier that was recorded counts as an event'; fi
+grep -q 'a second queue as the driver begins to record: code 0' "$SCRATCH/broken" || die "it fails otherwise: $(cat "$SCRATCH/broken")"
 
 need_packages valgrind
 callgrind=/usr/libexec/valgrind/callgrind-amd64-linux

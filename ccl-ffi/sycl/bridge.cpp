@@ -68,8 +68,11 @@ struct Queue {
     Queue(const sycl::queue &queue, bool ask_submit) : queue(queue), ask_submit(ask_submit) {}
     Queue(const Queue &) = delete;
     ~Queue() {
-        if (filled)
-            sycl::free(filled, queue);
+        try {
+            if (filled)
+                sycl::free(filled, queue);
+        } catch (...) {
+        }
         try {
             if (graph)
                 graph->end_recording(queue);
@@ -149,8 +152,9 @@ int queue_open(const void *queue, void **own, cclx_sycl_queue_facts *facts) {
         *facts = {};
         facts->in_order = copy->is_in_order();
         namespace chosen = sycl::ext::intel::property::queue;
-        facts->usual = !copy->has_property<chosen::no_immediate_command_list>() &&
-                       !copy->has_property<chosen::immediate_command_list>();
+        facts->lists = copy->has_property<chosen::no_immediate_command_list>() ? CCLX_SYCL_LISTS_NOT_IMMEDIATE
+                       : copy->has_property<chosen::immediate_command_list>()  ? CCLX_SYCL_LISTS_IMMEDIATE
+                                                                               : CCLX_SYCL_LISTS_USUAL;
         if (copy->get_backend() == level_zero) {
             facts->level_zero = 1;
             facts->device = sycl::get_native<level_zero>(copy->get_device());
@@ -269,8 +273,13 @@ sycl::event submitted(sycl::queue &queue, const cclx_sycl_work &work, const cclx
 // Tests break a rule here, to show that they would notice.
 #include CCLX_TEST_SUBMIT
 constexpr bool tested = true;
+#ifdef CCLX_TEST_ASKED_ONCE
+constexpr bool asks_again = false;
 #else
-constexpr bool tested = false;
+constexpr bool asks_again = true;
+#endif
+#else
+constexpr bool tested = false, asks_again = true;
 sycl::event in_order(sycl::queue &queue, const cclx_sycl_work &work, const cclx_sycl_event *const *after, uint32_t count) {
     return submitted(queue, work, after, count);
 }
@@ -282,11 +291,17 @@ int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *c
     return contained([&] {
         // Of the runtime's own means only the command group tells, as it is made, that it is recorded.
         const bool tells = static_cast<Queue *>(own_queue)->ask_submit || work->unless_recording == CCLX_SYCL_DRIVER_WAS_ASKED;
-        if (work->unless_recording && !(graph_of && tells) && records(queue))
+        const bool asked = work->unless_recording && !(graph_of && tells);
+        if (asked && records(queue))
             throw Records();
-        if (event)
-            new (event) sycl::event(in_order(queue, *work, after, count));
-        else if (tested)
+        if (event) {
+            auto made = in_order(queue, *work, after, count);
+            // Another thread may have begun to record in between. An event of what the driver records is of no use outside: who
+            // waits for it is recorded too. The barrier does the graph no harm.
+            if (asked && asks_again && !work->kernel && work->bytes == 0 && records(queue))
+                throw Records();
+            new (event) sycl::event(std::move(made));
+        } else if (tested)
             in_order(queue, *work, after, count);
         else
             experimental::submit(queue, group_of(*work, after, count));

@@ -11,8 +11,13 @@ extern "C" {
 #define CCLX_SYCL_ASK_SUBMIT 2
 #define CCLX_SYCL_DRIVER_WAS_ASKED 2
 
+// Nothing was said; immediate ones; not immediate ones.
+#define CCLX_SYCL_LISTS_USUAL 0
+#define CCLX_SYCL_LISTS_IMMEDIATE 1
+#define CCLX_SYCL_LISTS_NOT_IMMEDIATE 2
+
 // Raised with every change of what follows.
-#define CCLX_SYCL_BRIDGE_VERSION 3
+#define CCLX_SYCL_BRIDGE_VERSION 4
 
 // An event of the runtime, in memory of the caller's.
 typedef struct cclx_sycl_event {
@@ -23,7 +28,7 @@ typedef struct cclx_sycl_event {
 typedef struct cclx_sycl_queue_facts {
     uint32_t level_zero; // 0: another backend's, and the handles are null
     uint32_t in_order;
-    uint32_t usual; // nothing was said of how it uses command lists
+    uint32_t lists; // which command lists it was said to use, CCLX_SYCL_LISTS_...
     void *device;  // ze_device_handle_t
     void *context; // ze_context_handle_t
 } cclx_sycl_queue_facts;
@@ -39,7 +44,8 @@ typedef struct cclx_sycl_work {
     const void *from;
     size_t bytes;
     // Not if the queue records: the result is then CCLX_SYCL_RECORDS, and nothing was done. CCLX_SYCL_DRIVER_WAS_ASKED: the
-    // driver doesn't capture the queue's list, so that it only records by the runtime's own means.
+    // driver doesn't capture the queue's list, so that it only records by the runtime's own means. Where it begins to record
+    // meanwhile, a submission of nothing may be recorded and has no event: CCLX_SYCL_RECORDS too.
     uint32_t unless_recording;
 } cclx_sycl_work;
 

@@ -25,8 +25,8 @@ pub(crate) struct Chain {
     issued: u64,
     /// Whether collectives were ever on two SYCL queues.
     switched: bool,
-    /// The one of the latest of them.
-    queue: Option<u64>,
+    /// The one of the latest of them, by its key.
+    queue: Option<usize>,
 }
 
 /// A collective that was issued.
@@ -85,12 +85,17 @@ impl Chain {
         (stream != Some(last.stream) && last.number > finished.get()).then(|| last.event.clone())
     }
 
-    /// Whether all collectives so far that were on SYCL queues were on `stream`, as each of them has to ask. A program that
-    /// uses a second queue will use it again.
+    /// Whether all collectives so far that were on SYCL queues were on the one with this key. A program that uses a second
+    /// queue will use it again.
     #[inline]
-    pub(crate) fn is_all_on(&mut self, stream: u64) -> bool {
-        self.switched |= self.queue.replace(stream).is_some_and(|last| last != stream);
-        !self.switched
+    pub(crate) fn is_all_on(&self, queue: usize) -> bool {
+        !self.switched && self.queue.is_none_or(|last| last == queue)
+    }
+
+    /// Takes note that the collective which is added next was submitted to the SYCL queue with this key.
+    #[inline]
+    pub(crate) fn push_on_queue(&mut self, queue: usize) {
+        self.switched |= self.queue.replace(queue).is_some_and(|last| last != queue);
     }
 
     /// The same for a command list, which can't wait for a SYCL queue's event: that is waited for here.

@@ -85,24 +85,30 @@ impl EventSlot {
     }
 
     /// Waits at most as long as unfinished calls are worth waiting for at the end; false if this one isn't finished by
-    /// then. A failing driver has finished for good.
-    pub(crate) fn wait_at_end(&self) -> bool {
+    /// then. A failing driver has finished for good; of a queue that can't be asked nothing is known: an error at once.
+    pub(crate) fn ends(&self) -> Result<bool> {
         let since = Instant::now();
-        self.wait_unless(&mut || since.elapsed() > self.gpu.patience()).unwrap_or(true)
+        self.ends_unless(&mut || since.elapsed() > self.gpu.patience())
     }
 
-    /// Waits until then; false if it isn't finished. A failing driver has finished for good.
+    fn ends_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
+        let outcome = self.wait_unless(give_up);
+        if self.queue.is_some() { outcome } else { Ok(outcome.unwrap_or(true)) }
+    }
+
+    /// Whether it [`Self::ends`]; what isn't known to have ended hasn't.
+    pub(crate) fn wait_at_end(&self) -> bool {
+        is_known(self.ends())
+    }
+
+    /// The same until then.
     pub(crate) fn is_over_by(&self, deadline: Instant) -> bool {
-        self.wait_unless(&mut || Instant::now() > deadline).unwrap_or(true)
+        is_known(self.ends_unless(&mut || Instant::now() > deadline))
     }
 
     /// Waits for its call, whose kernel gives up in time if the other ranks don't come.
     pub(crate) fn settle(&self) -> Result<()> {
-        let since = Instant::now();
-        // Of a queue that can't be asked nothing is known; a driver that fails has finished for good.
-        let outcome = self.wait_unless(&mut || since.elapsed() > self.gpu.patience());
-        let finished = if self.queue.is_some() { outcome? } else { outcome.unwrap_or(true) };
-        if finished {
+        if self.ends()? {
             return Ok(());
         }
         let what = format!("a collective before this one on device {} does not end", self.gpu.index());
@@ -150,6 +156,14 @@ impl EventSlot {
     }
 }
 
+/// Whether a call has ended as far as is known.
+fn is_known(ended: Result<bool>) -> bool {
+    ended.unwrap_or_else(|error| {
+        tracing::warn!("a call counts as unfinished: {error}");
+        false
+    })
+}
+
 impl Drop for EventSlot {
     fn drop(&mut self) {
         if self.queue.is_some() {
@@ -161,14 +175,13 @@ impl Drop for EventSlot {
 }
 
 /// What events are made for.
-#[derive(Clone, Copy)]
 pub(crate) enum Make {
     /// Lists in order.
     Counter,
     /// Any list.
     Regular,
-    /// SYCL queues.
-    OnQueue(&'static sycl::Bridge),
+    /// SYCL queues, with what counts the calls there.
+    OnQueue(&'static sycl::Bridge, Arc<dyn sycl::Counts>),
 }
 
 /// A communicator's events, taken in turn.
@@ -186,9 +199,9 @@ impl Events {
         Events { gpu: gpu.clone(), make, slots: Vec::new(), next: 0 }
     }
 
-    /// The same for calls on SYCL queues.
-    pub(crate) fn on_queues(gpu: &Arc<Gpu>, bridge: &'static sycl::Bridge) -> Events {
-        Events { gpu: gpu.clone(), make: Make::OnQueue(bridge), slots: Vec::new(), next: 0 }
+    /// The same for calls on SYCL queues, which `counts` counts.
+    pub(crate) fn on_queues(gpu: &Arc<Gpu>, bridge: &'static sycl::Bridge, counts: Arc<dyn sycl::Counts>) -> Events {
+        Events { gpu: gpu.clone(), make: Make::OnQueue(bridge, counts), slots: Vec::new(), next: 0 }
     }
 
     /// Makes `count` more.
@@ -196,12 +209,14 @@ impl Events {
         let gpu = &self.gpu;
         let pool = match self.make {
             Make::Regular => Some(Arc::new(regular_pool(gpu, count)?)),
-            Make::Counter | Make::OnQueue(_) => None,
+            Make::Counter | Make::OnQueue(..) => None,
         };
         for index in 0..count {
-            let slot = match (&pool, self.make) {
+            let slot = match (&pool, &self.make) {
                 (Some(pool), _) => EventSlot::regular(gpu, pool, index)?,
-                (None, Make::OnQueue(bridge)) => EventSlot::of_queue(gpu, sycl::Event::new(bridge)),
+                (None, Make::OnQueue(bridge, counts)) => {
+                    EventSlot::of_queue(gpu, sycl::Event::new(bridge, Some(counts.clone())))
+                }
                 (None, _) => EventSlot::counter(gpu, true)?,
             };
             self.slots.push(slot);

@@ -10,11 +10,17 @@
 //   threads  the queues are two threads', and what the first one holds is asked for meanwhile
 //   end      the communicator is destroyed instead
 //   end-records  the same, and the queue records
+//   captured-WHAT  calls on the first queue are over, and the driver records it; then WHAT, which has to know that:
+//            end, end-holds (the graph holds a call), end-late (rank 1's call comes late), abort, split, list (a call on a command list), other (on another queue).
+//            end-replayed and split-replayed: after replays of a graph, so that it can't be known
+//   race     the driver begins to record the first queue while its event is made (slow_mark.hpp)
+//   batched  a queue without immediate command lists: refused
 // SWITCH_HOOKS: rules that are switched off (the library with hooks).
 #include "xccl.hpp"
 
 #include <atomic>
 #include <chrono>
+#include <cclx.h>
 #include <dlfcn.h>
 #include <fstream>
 #include <memory>
@@ -72,7 +78,123 @@ Graph graph_for(const Rank &rank, const sycl::queue &queue, bool native) {
     return Graph(queue.get_context(), rank.device, properties);
 }
 
+// What the library has beside what the program is linked with.
+template <typename Function> Function *ours(const char *name) {
+    auto *found = dlsym(RTLD_DEFAULT, name);
+    if (!found)
+        fail(std::string("the library has no ") + name);
+    return reinterpret_cast<Function *>(found);
+}
+#define OURS(name) ours<decltype(name)>(#name)
+
+void refused(onecclResult_t code, const std::string &words, const std::string &what) {
+    const std::string text = onecclGetLastError(nullptr);
+    if (code == onecclSuccess || text.find(words) == std::string::npos)
+        fail(what + ": code " + std::to_string(code) + ", " + text);
+}
+
+// What has to know that the calls on `first` are over while the driver records it. Nothing of this may take as long as calls
+// are waited for at the end.
+void captured(Rank &rank, const std::string &what, sycl::queue &first) {
+    Shared one(rank.current), recorded(rank.current);
+    const auto has = [&](const char *word) { return what.find(word) != std::string::npos; };
+    const bool replayed = has("replayed");
+    if (replayed) {
+        Graph graph = graph_for(rank, first, true);
+        graph.begin_recording(first);
+        recorded.put(rank, 400);
+        CHECK(begin(rank, first, recorded));
+        graph.end_recording();
+        auto executable = graph.finalize();
+        first.ext_oneapi_graph(executable);
+        first.wait();
+        recorded.check(rank, 400, "a replay before");
+    }
+    one.put(rank, 401);
+    if (has("late") && rank.rank == 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK(begin(rank, first, one));
+    if (!has("late"))
+        first.wait();
+    Graph graph = graph_for(rank, first, true);
+    graph.begin_recording(first);
+    if (has("holds"))
+        CHECK(begin(rank, first, recorded));
+    const auto since = std::chrono::steady_clock::now();
+    if (has("end")) {
+        destroy(rank);
+        one.check(rank, 401, "a call before the end");
+    } else if (has("abort")) {
+        check(OURS(onecclCommAbort)(rank.comm), "onecclCommAbort");
+        rank.comm = nullptr;
+    } else if (has("split")) {
+        onecclComm_t other = nullptr;
+        const auto code = onecclCommSplit(rank.comm, 0, rank.rank, &other, nullptr);
+        if (replayed)
+            refused(code, "end the recording first", what);
+        else
+            CHECK(code);
+        if (other) {
+            std::swap(rank.comm, other);
+            one.put(rank, 402);
+            CHECK(begin(rank, rank.current, one));
+            rank.current.wait();
+            one.check(rank, 402, "a call of the new communicator");
+            std::swap(rank.comm, other);
+            CHECK(onecclCommDestroy(other));
+        }
+    } else if (has("list")) {
+        cclxStream_t stream = nullptr;
+        if (OURS(cclxStreamOpen)(rank.comm, 0, &stream) != 0)
+            fail("a command list");
+        one.put(rank, 403);
+        if (OURS(cclxAllReduceAfter)(one.at, one.at, count, onecclFloat32, onecclSum, rank.comm, stream, 0, nullptr, nullptr) != 0 ||
+            OURS(cclxStreamSynchronize)(stream, 30000) != 0)
+            fail(std::string("a call on a command list: ") + onecclGetLastError(nullptr));
+        one.check(rank, 403, "a call on a command list");
+        OURS(cclxStreamDestroy)(stream);
+    } else {
+        // Whether it is known already that the first one is over makes no difference here.
+        one.put(rank, 404);
+        refused(begin(rank, rank.current, one), "while the driver records the first one", what);
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - since;
+    if (took.count() > 20)
+        fail(what + " took " + std::to_string(took.count()) + " s");
+    graph.end_recording();
+}
+
+// Another thread has the driver record the first queue between the question whether it is recorded and the barrier: the call
+// is refused, and no part of the graph.
+void race(Rank &rank, sycl::queue &first, Shared &one, Shared &two) {
+    Graph graph = graph_for(rank, first, true);
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        graph.begin_recording(first);
+    });
+    const auto code = begin(rank, rank.current, two);
+    other.join();
+    refused(code, "while the driver records the first one", "a second queue as the driver begins to record");
+    graph.end_recording();
+    CHECK(begin(rank, rank.current, two));
+    rank.current.wait();
+    one.check(rank, 100, "the call on the first queue");
+    two.check(rank, 101, "the call on the second queue");
+}
+
 void run(Rank &rank, const std::string &mode) {
+    if (mode == "batched") {
+        namespace property = sycl::ext::intel::property::queue;
+        const sycl::property_list batched{sycl::property::queue::in_order(), property::no_immediate_command_list()};
+        sycl::queue queue(rank.device, batched);
+        Shared memory(rank.current);
+        memory.put(rank, 1);
+        refused(begin(rank, queue, memory), "batches", mode);
+        CHECK(begin(rank, rank.current, memory));
+        rank.current.wait();
+        memory.check(rank, 1, "a call after it");
+        return;
+    }
     auto first = std::make_unique<sycl::queue>(rank.device, sycl::property::queue::in_order());
     auto &second = rank.current;
     Shared one(second), two(second), third(second);
@@ -83,10 +205,18 @@ void run(Rank &rank, const std::string &mode) {
         first->wait();
         one.check(rank, call, "a call before");
     }
+    if (mode.rfind("captured-", 0) == 0) {
+        captured(rank, mode.substr(9), *first);
+        return;
+    }
     one.put(rank, 100);
     two.put(rank, 101);
     hold_up(rank, *first);
     CHECK(begin(rank, *first, one));
+    if (mode == "race") {
+        race(rank, *first, one, two);
+        return;
+    }
     const bool native = mode == "native";
     std::optional<Graph> graph;
     std::optional<Executable> executable;
@@ -109,10 +239,7 @@ void run(Rank &rank, const std::string &mode) {
     if (mode == "records" || native)
         record();
     if (native) {
-        const auto code = begin(rank, second, two);
-        const std::string text = onecclGetLastError(nullptr);
-        if (code == onecclSuccess || text.find("while the driver records the first one") == std::string::npos)
-            fail("a second queue during native recording: code " + std::to_string(code) + ", " + text);
+        refused(begin(rank, second, two), "while the driver records the first one", "a second queue during native recording");
         recorded();
     }
     if (mode == "gone")

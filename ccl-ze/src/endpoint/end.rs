@@ -26,6 +26,9 @@ impl ZeEndpoint {
             recording.keep(table.clone());
         }
         recording.keep(self.memory().clone());
+        if executable.is_counted() {
+            self.host.is_in(recording);
+        }
         if let Kind::Mhc(mhc::Launch { memory, .. }) | Kind::Fused(mhc::FusedLaunch { memory, .. }) = &executable.kind {
             recording.keep(memory.clone());
         }

@@ -1,17 +1,69 @@
 //! The words that host and device exchange while a collective runs.
 
 use crate::memory::Allocation;
+use crate::recording::Recording;
+use crate::sycl;
+use ccl_core::Result;
 use ccl_core::protocol::{Fault, HostBlock, Shape};
 use ccl_core::watch::{Alarm, DeviceFault, Progress};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 /// The host block, as the watch uses it.
 pub(super) struct HostWords {
     pub(super) memory: Allocation,
-    pub(super) device: [u8; 16],
+    device: [u8; 16],
+    /// What the device's count of finished collectives comes to once all that were issued have finished, unless replays ran.
+    issued: AtomicU64,
+    recorded: Mutex<Recorded>,
+}
+
+/// Where calls were recorded, so that replays may count like calls.
+enum Recorded {
+    Nowhere,
+    InOne(Weak<Recording>),
+    InMany,
 }
 
 impl HostWords {
+    pub(super) fn new(memory: Allocation, device: [u8; 16]) -> HostWords {
+        HostWords { memory, device, issued: AtomicU64::new(0), recorded: Mutex::new(Recorded::Nowhere) }
+    }
+
+    /// The device has counted so many so far, and none is under way.
+    pub(super) fn begin_at(&self, calls: u64) {
+        self.issued.store(calls, Ordering::Relaxed);
+    }
+
+    /// The number of the collective that is issued next. Numbers are taken by whoever has the device's turn.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.issued.load(Ordering::Relaxed) + 1
+    }
+
+    /// That one was issued.
+    #[inline]
+    pub(super) fn took_next(&self) {
+        self.issued.store(self.next(), Ordering::Relaxed);
+    }
+
+    /// `recording` holds calls, and each of its replays counts.
+    pub(super) fn is_in(&self, recording: &Arc<Recording>) {
+        let mut recorded = self.recorded.lock();
+        match &*recorded {
+            Recorded::Nowhere => *recorded = Recorded::InOne(Arc::downgrade(recording)),
+            Recorded::InOne(known) if std::ptr::eq(known.as_ptr(), Arc::as_ptr(recording)) => {}
+            Recorded::InOne(_) | Recorded::InMany => *recorded = Recorded::InMany,
+        }
+    }
+
+    /// It is no longer known how many were issued.
+    #[cold]
+    pub(super) fn lost_count(&self) {
+        *self.recorded.lock() = Recorded::InMany;
+    }
+
     fn block(&self) -> *mut HostBlock {
         self.memory.address.cast()
     }
@@ -30,6 +82,29 @@ impl HostWords {
     fn long(&self, word: *mut u64) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { AtomicU64::from_ptr(word) }
+    }
+}
+
+impl sycl::Counts for HostWords {
+    fn has_done(
+        &self,
+        number: u64,
+        recording: &mut dyn FnMut() -> Result<Option<Arc<Recording>>>,
+    ) -> Result<Option<bool>> {
+        // Before it is looked at whether a replay may have come between.
+        let done = self.progress().done;
+        let known = match &*self.recorded.lock() {
+            Recorded::Nowhere => None,
+            Recorded::InOne(known) => Some(known.as_ptr()),
+            Recorded::InMany => return Ok(None),
+        };
+        // What is being recorded was not replayed yet.
+        if let Some(known) = known
+            && !recording()?.is_some_and(|recording| std::ptr::eq(known, Arc::as_ptr(&recording)))
+        {
+            return Ok(None);
+        }
+        Ok(Some(done >= number))
     }
 }
 

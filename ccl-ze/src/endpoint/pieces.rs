@@ -6,12 +6,14 @@ use crate::kernels::{Family, combine_name, move_name};
 use crate::memory::Allocation;
 use ccl_core::Result;
 use ccl_core::collective::{Collective, Pattern, Pieces, Table};
-use ccl_core::plan::channel::{ChannelPlan, FLAG_PRIVATE};
+use ccl_core::plan::channel::{CHANNEL_ARGS, ChannelPlan, FLAG_PRIVATE};
 use ccl_core::plan::push::Transport;
 use std::sync::Arc;
 
 /// Tables that are kept for later calls at most.
 const MOST_TABLES: usize = 64;
+/// Where a call's flags are among its arguments.
+const FLAGS: usize = CHANNEL_ARGS.len() - 1;
 
 impl Executable {
     /// The table that the call reads.
@@ -20,6 +22,16 @@ impl Executable {
         match &self.kind {
             Kind::Channel { table, .. } => table.as_ref(),
             _ => None,
+        }
+    }
+
+    /// Whether the device counts it as a collective.
+    #[inline]
+    pub(super) fn is_counted(&self) -> bool {
+        match &self.kind {
+            Kind::Ring { .. } | Kind::Push { .. } | Kind::Direct { .. } | Kind::Fused(_) => true,
+            Kind::Channel { arguments, .. } => arguments[FLAGS] & u64::from(FLAG_PRIVATE) == 0,
+            Kind::Mhc(_) | Kind::Copy { .. } | Kind::Empty => false,
         }
     }
 }

@@ -77,13 +77,27 @@ impl ZeEndpoint {
             }
         };
         let event = slot.on_queue().ok_or_else(|| Error::Internal("an event that is not a queue's".into()))?;
-        let alone = chain.is_all_on(stream.id) && stream.forgets_completions() && queue.tells_idle();
-        let end = if alone && executable.table().is_none() { End::OfAll(event) } else { End::Own(event) };
+        let alone = chain.is_all_on(queue.own_key()) && stream.forgets_completions() && queue.tells_idle();
+        let counted = executable.is_counted();
+        let end = if alone && executable.table().is_none() {
+            End::OfAll(event, counted.then(|| self.host.next()))
+        } else {
+            End::Own(event)
+        };
         // SAFETY: passed on to the caller.
-        if !unsafe { self.submit_to(queue, executable, io, after, end, unless_recording)? } {
-            return Ok(None);
+        match unsafe { self.submit_to(queue, executable, io, after, end, unless_recording) } {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                self.host.lost_count();
+                return Err(error);
+            }
+        }
+        if counted {
+            self.host.took_next();
         }
         self.keep_table(executable, &slot);
+        chain.push_on_queue(queue.own_key());
         chain.push(stream.id, &slot, false, predecessor, finished);
         Ok(Some(Completed::Issued(slot)))
     }
@@ -93,7 +107,7 @@ impl ZeEndpoint {
         if let Some(events) = events.as_mut() {
             return events.take();
         }
-        let mut made = Events::on_queues(&self.gpu, queue.bridge());
+        let mut made = Events::on_queues(&self.gpu, queue.bridge(), self.host.clone());
         made.grow(FIRST_EVENTS)?;
         events.insert(made).take()
     }

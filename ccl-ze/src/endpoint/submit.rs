@@ -73,8 +73,13 @@ impl ZeEndpoint {
             unsafe { self.append_with_signals(turn, stream, executable, io, Some(&event), edges.signal, waits) }
         });
         if let Err(error) = appended {
+            // Of several appends some may have been made.
+            self.host.lost_count();
             event.give_back();
             return Err(error);
+        }
+        if executable.is_counted() {
+            self.host.took_next();
         }
         self.keep_table(executable, &event);
         chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished);

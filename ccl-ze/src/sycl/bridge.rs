@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 /// The version of the declarations.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Major versions of libsycl for which there is a bridge.
 pub const RELEASES: [u32; 2] = [8, 9];
 /// Most devices that are asked for.
@@ -23,7 +23,7 @@ const MOST_DEVICES: usize = 256;
 pub(super) struct QueueFacts {
     pub(super) level_zero: u32,
     pub(super) in_order: u32,
-    pub(super) usual: u32,
+    pub(super) lists: u32,
     pub(super) device: ze_device_handle_t,
     pub(super) context: ze_context_handle_t,
 }
@@ -67,6 +67,10 @@ pub(super) struct Functions {
     pub(super) event_close: unsafe extern "C" fn(*mut RawEvent),
 }
 
+/// Nothing was said of which command lists a queue uses.
+pub(super) const LISTS_USUAL: u32 = 0;
+/// It was said not to use immediate ones.
+pub(super) const LISTS_NOT_IMMEDIATE: u32 = 2;
 /// What a submission returns that was not to be recorded.
 pub(super) const RECORDS: c_int = 2;
 /// The driver doesn't capture the queue's list.
@@ -122,6 +126,11 @@ impl Bridge {
         self.check("sycl::platform::get_devices", code)?;
         let known = devices.into_iter().zip(contexts).take(count as usize);
         Ok(known.map(|(device, context)| SyclDevice { device, context }).collect())
+    }
+
+    /// Whether the release has an adapter that batches what is submitted to queues without immediate command lists.
+    pub(super) fn gathers(&self) -> bool {
+        self.functions.release >= 9
     }
 
     /// What came of a call of the runtime.

@@ -2,7 +2,10 @@
 
 use super::bridge::Bridge;
 use super::queue::Queue;
+use crate::capture;
 use crate::gpu::Gpu;
+use crate::recording::Recording;
+use crate::stream::Stream;
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,10 +21,22 @@ pub(super) struct RawEvent {
     words: [u64; 2],
 }
 
+/// What a device counts the calls of a communicator by.
+pub(crate) trait Counts: Send + Sync {
+    /// Whether the device has done call `number` and all before it; `None` if that isn't known, because replays may have been
+    /// counted with them. `recording` says what the call's queue records for now: that was not replayed yet.
+    fn has_done(
+        &self,
+        number: u64,
+        recording: &mut dyn FnMut() -> Result<Option<Arc<Recording>>>,
+    ) -> Result<Option<bool>>;
+}
+
 /// The place of an event, which is made anew by each submission that is given it.
 pub(crate) struct Event {
     bridge: &'static Bridge,
     pub(super) place: Mutex<Place>,
+    counts: Option<Arc<dyn Counts>>,
 }
 
 #[derive(Default)]
@@ -32,6 +47,8 @@ pub(super) struct Place {
     queue: Option<Arc<Queue>>,
     /// Whether the latest submission is that one, and the event not made yet.
     behind: bool,
+    /// That submission's number as the device counts it.
+    number: Option<u64>,
 }
 
 impl Place {
@@ -52,9 +69,10 @@ impl Place {
     }
 
     /// Takes note of a submission to `queue` without an event.
-    pub(super) fn set_behind(&mut self, bridge: &Bridge, queue: &Arc<Queue>) {
+    #[inline]
+    pub(super) fn set_behind(&mut self, bridge: &Bridge, queue: &Arc<Queue>, number: Option<u64>) {
         self.close(bridge);
-        self.behind = true;
+        (self.behind, self.number) = (true, number);
         if !self.queue.as_ref().is_some_and(|known| Arc::ptr_eq(known, queue)) {
             self.queue = Some(queue.clone());
         }
@@ -68,9 +86,9 @@ impl Place {
         }
     }
 
-    /// Whether the driver itself records its queue.
-    fn is_captured(&self, gpu: &Arc<Gpu>) -> Result<bool> {
-        self.queue.as_ref().map_or(Ok(false), |queue| Ok(queue.captured(gpu)?.is_some()))
+    /// The command list of its queue, if the driver itself records that.
+    fn captured(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<Stream>>> {
+        self.queue.as_ref().map_or(Ok(None), |queue| queue.captured(gpu))
     }
 
     fn close(&mut self, bridge: &Bridge) {
@@ -82,8 +100,9 @@ impl Place {
 }
 
 impl Event {
-    pub(crate) fn new(bridge: &'static Bridge) -> Event {
-        Event { bridge, place: Mutex::default() }
+    /// `counts` counts the calls that it is given to.
+    pub(crate) fn new(bridge: &'static Bridge, counts: Option<Arc<dyn Counts>>) -> Event {
+        Event { bridge, place: Mutex::default(), counts }
     }
 
     /// Whether it is there already.
@@ -98,7 +117,7 @@ impl Event {
         if place.make(self.bridge)? {
             return Ok(true);
         }
-        if place.is_captured(gpu)? {
+        if place.captured(gpu)?.is_some() {
             return Err(Error::NotImplemented(
                 "the first call on a second SYCL queue while the driver records the first one: make it before or after"
                     .into(),
@@ -111,9 +130,10 @@ impl Event {
     pub(crate) fn is_finished(&self, gpu: &Arc<Gpu>) -> Result<bool> {
         let mut place = self.place.lock();
         if !place.make(self.bridge)? {
-            // A list that is captured can't be asked.
-            let told = !place.is_captured(gpu)?;
-            return Ok(told && place.queue.as_ref().map_or(Ok(true), |queue| queue.is_idle())?);
+            return match place.captured(gpu)? {
+                Some(list) => self.is_counted(place.number, &list),
+                None => place.queue.as_ref().map_or(Ok(true), |queue| queue.is_idle()),
+            };
         }
         let Some(event) = place.get() else { return Ok(true) };
         let mut finished = 0;
@@ -121,6 +141,26 @@ impl Event {
         let code = unsafe { (self.bridge.functions.event_finished)(event, &raw mut finished) };
         self.bridge.check("sycl::event::get_info", code)?;
         Ok(finished != 0)
+    }
+
+    /// The same while the driver captures `list`: that can't be asked, but the device counts.
+    #[cold]
+    fn is_counted(&self, number: Option<u64>, list: &Stream) -> Result<bool> {
+        let done = match (&self.counts, number) {
+            (Some(counts), Some(number)) => counts.has_done(number, &mut || capture::of(list))?,
+            _ => None,
+        };
+        if done == Some(true) {
+            // The kernel says so before its very last instruction.
+            std::thread::sleep(PAUSE);
+        }
+        done.ok_or_else(|| {
+            Error::NotImplemented(
+                "to tell whether earlier calls on a SYCL queue have finished while the driver records it: end the recording \
+                 first"
+                    .into(),
+            )
+        })
     }
 
     /// Waits at most `limit`; false if it has not finished by then.

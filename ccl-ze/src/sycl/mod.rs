@@ -8,6 +8,6 @@ mod recordings;
 
 pub(crate) use bridge::{Bridge, SyclDevice};
 pub use bridge::{RELEASES, beside, file_name};
-pub(crate) use event::Event;
+pub(crate) use event::{Counts, Event};
 pub(crate) use queue::{End, Kernel, Queue, Work};
 pub(crate) use recordings::Recordings;

@@ -1,6 +1,8 @@
 //! SYCL queues: what they are, and what is submitted to them.
 
-use super::bridge::{ASK_SUBMIT, Bridge, DRIVER_WAS_ASKED, QueueFacts, RECORDS, RawWork};
+use super::bridge::{
+    ASK_SUBMIT, Bridge, DRIVER_WAS_ASKED, LISTS_NOT_IMMEDIATE, LISTS_USUAL, QueueFacts, RECORDS, RawWork,
+};
 use super::event::{Event, RawEvent};
 use crate::api::ze;
 use crate::gpu::Gpu;
@@ -51,8 +53,9 @@ pub(crate) enum End<'a> {
     Untold,
     /// An event of its own.
     Own(&'a Event),
-    /// The event of all that is on the queue when it is asked for: until then it costs nothing.
-    OfAll(&'a Event),
+    /// The event of all that is on the queue when it is asked for: until then it costs nothing. With the submission's number
+    /// as the device counts it.
+    OfAll(&'a Event, Option<u64>),
 }
 
 /// A kernel of ours as the runtime has it. Dropped before the `ze_kernel_handle_t` it was made from.
@@ -96,7 +99,7 @@ impl Queue {
     pub(crate) unsafe fn open(gpu: &Gpu, bridge: &'static Bridge, queue: *const c_void) -> Result<Queue> {
         // SAFETY: passed on to the caller.
         let key = unsafe { Self::key(bridge, queue) };
-        let mut facts = QueueFacts { level_zero: 0, in_order: 0, usual: 0, device: null_mut(), context: null_mut() };
+        let mut facts = QueueFacts { level_zero: 0, in_order: 0, lists: 0, device: null_mut(), context: null_mut() };
         let mut own = null_mut();
         // SAFETY: a live queue, and places for the answers.
         let code = unsafe { (bridge.functions.queue_open)(queue, &raw mut own, &raw mut facts) };
@@ -104,6 +107,13 @@ impl Queue {
         let mut opened =
             Queue { bridge, own, key, list: Mutex::default(), tells_idle: false, telling_list: null_mut() };
         opened.check(gpu, &facts)?;
+        // Such an adapter gathers what is submitted, and may never hand the driver what another queue's call waits for.
+        if facts.lists == LISTS_NOT_IMMEDIATE && bridge.gathers() && !opened.list_handle()?.is_null() {
+            return Err(Error::NotImplemented(
+                "a SYCL queue with property::queue::no_immediate_command_list, with an adapter that batches what is submitted"
+                    .into(),
+            ));
+        }
         opened.tells_idle = match gpu.queues_tell_idle.get() {
             Some(told) => *told,
             None => *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false)),
@@ -112,7 +122,7 @@ impl Queue {
             Some(told) => *told,
             None => *gpu.lists_of_queues_tell.get_or_init(|| opened.try_list(gpu).unwrap_or(false)),
         };
-        if lists_tell && facts.usual != 0 {
+        if lists_tell && facts.lists == LISTS_USUAL {
             opened.telling_list = opened.list_handle()?;
         }
         Ok(opened)
@@ -186,6 +196,11 @@ impl Queue {
 
     pub(crate) fn has_key(&self, key: usize) -> bool {
         self.key == key
+    }
+
+    /// What tells it from others, as [`Queue::key`].
+    pub(crate) fn own_key(&self) -> usize {
+        self.key
     }
 
     /// Whether what is submitted now is recorded for a graph.
@@ -292,11 +307,11 @@ impl Queue {
         match end {
             End::Untold => submit(null_mut()),
             End::Own(event) => event.place.lock().renew(self.bridge, submit),
-            End::OfAll(event) => {
+            End::OfAll(event, number) => {
                 let mut place = event.place.lock();
                 let submitted = submit(null_mut())?;
                 if submitted {
-                    place.set_behind(self.bridge, self);
+                    place.set_behind(self.bridge, self, number);
                 }
                 Ok(submitted)
             }
@@ -317,7 +332,7 @@ impl Queue {
 
     /// An event to be submitted with.
     pub(crate) fn event(&self) -> Event {
-        Event::new(self.bridge)
+        Event::new(self.bridge, None)
     }
 
     /// The bridge to its runtime.
