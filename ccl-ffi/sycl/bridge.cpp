@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -87,6 +88,9 @@ const sycl::event &event_of(const cclx_sycl_event *event) { return *reinterpret_
 struct Known {
     sycl::device device;
     sycl::context context;
+    // The same context as if it were of this device alone, for kernels. To make one allocates and frees memory, for which a
+    // driver may wait until all that runs has ended: not while another rank of this process waits in a kernel.
+    sycl::context alone;
 };
 
 // Never destroyed: what uses the handles has no order with the runtime's end.
@@ -96,8 +100,9 @@ const std::vector<Known> &known_devices() {
         for (const auto &platform : sycl::platform::get_platforms()) {
             if (platform.get_backend() != level_zero)
                 continue;
+            const auto context = platform.khr_get_default_context();
             for (const auto &device : platform.get_devices(sycl::info::device_type::gpu))
-                made->push_back({device, platform.khr_get_default_context()});
+                made->push_back({device, context, sycl::make_context<level_zero>({sycl::get_native<level_zero>(context), {device}, kept})});
         }
         return made.release();
     }();
@@ -202,11 +207,14 @@ void graph_close(void *own_graph) {
 
 int kernel_open(void *own_queue, void *module, void *kernel, void **own) {
     return contained([&] {
-        // The same context as if it were of this device alone: an adapter sets a kernel's arguments once for each device of
-        // the context that the kernel was made in (v2 of 2025.3).
-        const auto &queue = queue_of(own_queue);
-        const auto context = sycl::make_context<level_zero>(
-            {sycl::get_native<level_zero>(queue.get_context()), {queue.get_device()}, kept});
+        // Of one device: an adapter sets a kernel's arguments once for each device of the context that the kernel was made in
+        // (v2 of 2025.3).
+        const auto device = queue_of(own_queue).get_device();
+        const auto &known = known_devices();
+        const auto found = std::find_if(known.begin(), known.end(), [&](const Known &one) { return one.device == device; });
+        if (found == known.end())
+            throw std::runtime_error("a queue of a device that the runtime doesn't list");
+        const auto &context = found->alone;
         auto bundle = sycl::make_kernel_bundle<level_zero, sycl::bundle_state::executable>(
             {static_cast<ze_module_handle_t>(module), kept}, context);
         *own = new sycl::kernel(sycl::make_kernel<level_zero>(
