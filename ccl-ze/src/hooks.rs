@@ -54,6 +54,10 @@ pub const REST_IN_MESSAGE: u32 = 1 << 25;
 pub const BOUNDARIES_OF_KERNELS: u32 = 1 << 26;
 /// A call on a SYCL queue doesn't wait for the one before it on another queue.
 pub const NO_ORDER_OF_QUEUES: u32 = 1 << 27;
+/// What the device has counted is not looked at: all calls on a queue that the driver records count as finished.
+pub const COUNTED_EARLY: u32 = 1 << 28;
+/// The ring's twin leaves out each step's last block.
+pub const SHORT_WALK: u32 = 1 << 29;
 
 /// Switches of the whole process, each with the function that asks for it: off without the feature.
 macro_rules! switches {

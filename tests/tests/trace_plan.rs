@@ -74,6 +74,25 @@ fn check(n: usize, config: &Config, requests: &[Request]) -> usize {
     compared.into_iter().sum()
 }
 
+/// A twin that leaves a block out of each step on all ranks, so that nobody waits in vain, doesn't do what the plan says.
+#[test]
+fn a_walk_that_is_too_short_is_noticed() {
+    process("a_walk_that_is_too_short_is_noticed").run(|_| {
+        let start = StartState { hooks: hooks::TRACE | hooks::SHORT_WALK, ..StartState::default() };
+        let request = sum(Float32, 4099);
+        let differing = local::ranks(3, &config(8, 64, 256), &start, |comm| {
+            let rank = comm.rank();
+            let mut peer = Peer::new(comm, 4099 * 4);
+            let Plan::Ring(ring) = peer.comm.plan(&request).unwrap() else { panic!("not a ring") };
+            peer.reduce(&request, &data::ordinary(Float32, 1, rank, 4099), false).unwrap();
+            let (steps, planned) = (twins::trace::take(rank), ring.steps(rank).collect::<Vec<_>>());
+            assert_eq!(steps.len(), planned.len());
+            steps.iter().zip(&planned).filter(|(step, planned)| step != planned).count()
+        });
+        assert!(differing.iter().all(|&differing| differing > 0), "{differing:?}");
+    });
+}
+
 fn requests(n: usize, counts: &[usize]) -> Vec<Request> {
     let dtypes = [Bfloat16, Float16, Float32];
     let mut requests: Vec<_> = counts.iter().zip(0..).map(|(&count, i)| sum(dtypes[(n + i) % 3], count)).collect();

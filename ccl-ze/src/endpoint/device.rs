@@ -73,7 +73,7 @@ impl Device for ZeDevice {
             peers: Arc::default(),
             table: Arc::new(Allocation::device(gpu, MAX_RANKS * 8)?),
             state: Arc::new(Allocation::device(gpu, size_of::<CommState>())?),
-            host: Arc::new(HostWords::new(Allocation::host(gpu, size_of::<HostBlock>())?, gpu.facts.uuid)),
+            host: Arc::new(HostWords::new(Allocation::host(gpu, size_of::<HostBlock>())?, gpu.facts.uuid, self.hooks)),
             form: None,
             stream: Stream::new(gpu, 0)?,
             events: gpu.turn.cell(events),

@@ -125,37 +125,44 @@ impl<const D: usize, const P: usize> Ring<'_, D, P> {
     unsafe fn step(&self, step: &Step) -> Result<(), Failure> {
         let Step { round, position, wire, .. } = *step;
         let tag = self.call.tag(round);
+        // Nothing was done yet; what is done is counted where it is done.
+        let traced = hooks::on(self.call.hooks, hooks::TRACE);
+        let nothing = Step { blocks: 0, lines: 0, receive: false, reduce: false, store: false, send: false, ..*step };
+        let mut done = traced.then_some(nothing);
         // SAFETY: by the contract of `run`.
-        unsafe { self.segment(step, tag) }.map_err(|gave_up| Failure {
+        unsafe { self.segment(step, tag, &mut done) }.map_err(|gave_up| Failure {
             gave_up,
             wire: wire as usize,
             step: position.saturating_sub(1) as usize,
             round,
             expected: tag,
         })?;
-        if hooks::on(self.call.hooks, hooks::TRACE) {
-            trace::record(self.args.rank as usize, *step);
+        if let Some(done) = done {
+            trace::record(self.args.rank as usize, done);
         }
         Ok(())
     }
 
     /// Tile by tile: receive, reduce, store, send.
-    unsafe fn segment(&self, step: &Step, tag: u32) -> Result<(), GaveUp> {
+    unsafe fn segment(&self, step: &Step, tag: u32, done: &mut Option<Step>) -> Result<(), GaveUp> {
         // At position 0 nothing is received, and the line is not looked at.
         let incoming = self.lines(self.args.inbox, step.position.saturating_sub(1), step.wire);
         let outgoing = self.lines(self.args.outbox, step.position, step.wire);
-        let (wires, blocks) = (self.plan.wires, u64::from(step.blocks));
+        let left_out = u64::from(hooks::on(self.call.hooks, hooks::SHORT_WALK));
+        let (wires, blocks) = (self.plan.wires, u64::from(step.blocks) - left_out);
         let mut blocks = self.plan.geometry.blocks(step.chunk, wires, step.wire, step.first_block, blocks);
         let mut words = [0u32; TILE_WORDS];
         let mut line = 0;
         while let Some(tile) = Tile::next(&mut blocks, Self::TILE_BLOCKS) {
             let lines = (step.lines as usize - line).min(Self::LINES_PER_TILE);
+            let mut received = 0;
             if step.receive {
                 for (i, payload) in words.as_chunks_mut::<P>().0[..lines].iter_mut().enumerate() {
                     // SAFETY: the plan keeps a slot's lines inside the staging memory.
                     let line = unsafe { &*incoming.add(line + i) };
                     self.call.waiter.until(|| line.flag(), tag)?;
                     *payload = head(&line.take());
+                    received += 1;
                 }
                 if step.reduce {
                     // SAFETY: the blocks lie in the input.
@@ -188,9 +195,29 @@ impl<const D: usize, const P: usize> Ring<'_, D, P> {
                 }
                 self.call.waiter.notify([self.args.outbox]);
             }
+            if let Some(done) = done {
+                self.note(done, &tile, lines, received, step);
+            }
             line += lines;
         }
         Ok(())
+    }
+
+    /// Adds what was done of a tile to what is told of the step.
+    #[cold]
+    fn note(&self, done: &mut Step, tile: &Tile, lines: usize, received: usize, step: &Step) {
+        if done.blocks == 0 {
+            // Where the walk began, by the inverse of what it was told.
+            let (chunk, number) = self.plan.geometry.locate(tile.blocks[0].first);
+            let wires = u64::from(self.plan.wires);
+            (done.chunk, done.wire, done.first_block) = (chunk, (number % wires) as u32, number / wires);
+        }
+        done.blocks += tile.len as u32;
+        done.lines += lines as u32;
+        done.receive |= received > 0;
+        done.reduce |= received > 0 && step.reduce;
+        done.store |= step.store;
+        done.send |= step.send;
     }
 
     /// Takes the own input; what is not data is zero.

@@ -130,7 +130,9 @@ fn round_f16(values: __m256) -> __m128i {
 
 /// In which order the registers of 64 columns are loaded, which no sum depends on: ascending, and so that no load goes on
 /// in memory where the one before ended.
+#[cfg(target_arch = "x86_64")]
 const ASCENDING: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+#[cfg(target_arch = "x86_64")]
 const SCATTERED: [usize; 8] = [2, 6, 0, 4, 3, 7, 1, 5];
 
 /// The block sum of the products of `a` and `b`: `streams` runs of `block` (64 or 128) columns each, `a_stride` and
