@@ -139,7 +139,7 @@ impl Chain {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn prune(&mut self, finished: &Finished) {
         while self.awaited.front().is_some_and(|(successor, _)| successor.number <= finished.get()) {
             self.awaited.pop_front();

@@ -360,13 +360,25 @@ impl EventSlot {
 /// How many events a call waits for without an allocation.
 const FEW: usize = 16;
 
-/// Calls `with` with the events in `after` and one more.
+/// Calls `with` with the events in `after` and one more, where there is one.
+#[inline(always)]
 pub(crate) fn with_one_more<R>(
     after: &[ze_event_handle_t],
     more: Option<&Arc<EventSlot>>,
     with: impl FnOnce(&[ze_event_handle_t]) -> R,
 ) -> R {
-    let Some(more) = more else { return with(after) };
+    match more {
+        None => with(after),
+        Some(more) => with_another(after, more, with),
+    }
+}
+
+#[inline(never)]
+fn with_another<R>(
+    after: &[ze_event_handle_t],
+    more: &Arc<EventSlot>,
+    with: impl FnOnce(&[ze_event_handle_t]) -> R,
+) -> R {
     let mut few = [std::ptr::null_mut(); FEW];
     let mut many = Vec::new();
     let all = match few.get_mut(..=after.len()) {

@@ -185,10 +185,13 @@ impl Executor {
     }
 
     /// Makes sure that the thread runs; to be called before a submission.
+    #[inline]
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), ze_result_t> {
-        if self.threaded.load(Ordering::Acquire) {
-            return Ok(());
-        }
+        if self.threaded.load(Ordering::Acquire) { Ok(()) } else { self.start_thread() }
+    }
+
+    #[cold]
+    fn start_thread(self: &Arc<Self>) -> Result<(), ze_result_t> {
         let _once = self.starting.lock();
         if !self.threaded.load(Ordering::Relaxed) {
             if cuda::runs() {

@@ -3,7 +3,7 @@
 use crate::device::{self, Completion as _, Device, Endpoint};
 use crate::error::{Error, Result};
 use crate::protocol::Fault;
-use crate::watch::{Alarm, Status};
+use crate::watch::{Alarm, DeviceFault, Status};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ impl Health {
     }
 
     /// The error that poisoned the communicator.
+    #[inline]
     pub fn check(&self) -> Result<()> {
         match self.status.fault() {
             Some(error) => Err(error),
@@ -39,9 +40,14 @@ impl Health {
     /// The same after a call has ended: a fault that the device has just reported becomes known to the watch at its
     /// next look, which also finds out which rank is to blame. Once the communicator has gone nobody looks, and calls
     /// that are still repeated give up.
+    #[inline]
     pub fn check_ended(&self) -> Result<()> {
         self.check()?;
-        let Some(fault) = self.alarm.fault() else { return Ok(()) };
+        self.alarm.fault().map_or(Ok(()), |fault| self.await_notice(fault))
+    }
+
+    #[cold]
+    fn await_notice(&self, fault: DeviceFault) -> Result<()> {
         if self.status.is_closed() && fault.fault == Fault::Aborted {
             return Err(gone());
         }

@@ -23,12 +23,15 @@ pub(crate) struct Mark(AtomicU64);
 
 impl Mark {
     /// The capture, if it is still active.
+    // All that is ever appended asks this: without a capture it is one load.
+    #[inline]
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
-        // All that is ever appended asks this: without a capture it is one load.
         let id = self.0.load(Ordering::Relaxed);
-        if id == 0 {
-            return None;
-        }
+        if id == 0 { None } else { self.session_of(id) }
+    }
+
+    #[cold]
+    fn session_of(&self, id: u64) -> Option<Arc<Session>> {
         let session = SESSIONS.lock().get(&id).cloned();
         if session.is_none() {
             // Over: the next question is a load again. A newer capture's mark stays.
