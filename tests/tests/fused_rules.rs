@@ -6,12 +6,12 @@ use ccl_core::config::{Check, Config, OnError, TransportChoice};
 use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
 use ccl_core::{DataType, Error};
-use ccl_tests::failure::die;
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::local::{self, sum};
 use ccl_tests::{Group, data};
 use ccl_ze::{Buffer, CallOptions, Communicator, hooks, twins};
 use half::bf16;
+use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 fn process(test: &str) -> Group {
@@ -324,8 +324,10 @@ fn a_rank_that_dies_is_named() {
             let case = case(3, 384, 5);
             let mut peer = Peer::new(comm, case.bytes());
             peer.run::<bf16>(&case, Design::C).unwrap();
+            rank.say("ready");
             if rank.rank == 1 {
-                die();
+                // Killed once the other has its first result: a call that it still waits for would fail, too.
+                std::thread::sleep(Duration::from_secs(60));
             }
             let since = Instant::now();
             let error = peer.issue(&case, Design::C).and_then(|done| done.wait()).unwrap_err();
@@ -333,7 +335,13 @@ fn a_rank_that_dies_is_named() {
             assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
             rank.say("survived");
         },
-        |running| running.wait(),
+        |running| {
+            for rank in 0..2 {
+                running.wait_for_line(rank, "ready", Duration::from_secs(30));
+            }
+            running.signal(1, Signal::SIGKILL);
+            running.wait()
+        },
     );
     assert!(ended[0].status.success() && ended[0].output.contains("survived"), "{}", ended[0].output);
     assert!(!ended[1].status.success());
