@@ -76,7 +76,7 @@ impl Gpu {
             count => {
                 return Err(Error::InvalidUsage(format!(
                     "local rank {local_rank} needs a device of its own, but there are {count}; \
-                     CCLX_ALLOW_SHARED_DEVICE=1 lets ranks share"
+                     CCLX_ALLOW_SHARED_DEVICE=1 lets ranks share (the software driver shows ZE_SOFT_DEVICES devices)"
                 )));
             }
         };

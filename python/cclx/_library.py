@@ -93,6 +93,9 @@ _FUNCTIONS: dict[str, list[Any]] = {
 }
 _RESULTS = {"onecclGetErrorString": c_char_p, "onecclGetLastError": c_char_p}
 
+#: What C's integers hold, from and up to; ctypes would cut the rest off without a word.
+_HELD = {c_int: (-(2**31), 2**31), c_uint32: (0, 2**32), c_size_t: (0, 2**64)}
+
 _library: ctypes.CDLL | None = None
 
 
@@ -165,6 +168,9 @@ def call(name: str, *arguments: Any, allow: tuple[int, ...] = (), told_of: int |
     """Calls a function; a code that is neither 0 nor allowed becomes an exception with the library's words: on this thread's
     last failure, or on the first one of the communicator ``told_of``."""
     library = load()
+    for kind, value in zip(_FUNCTIONS[name], arguments):
+        if kind in _HELD and isinstance(value, int) and not _HELD[kind][0] <= value < _HELD[kind][1]:
+            raise errors.of(name, 4, "invalid argument", f"{value} is not a number that {name} can be given there")
     code = int(getattr(library, name)(*arguments))
     if code != 0 and code not in allow:
         said = library.onecclGetLastError(told_of) if code != IN_PROGRESS else b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
+import operator
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -406,6 +407,8 @@ def _destroy(place: ctypes.c_void_p) -> None:
 
 
 def _config(max_work_groups: int) -> ConfigStruct:
+    if not 0 < max_work_groups < 2**31:
+        raise ValueError(f"max_work_groups={max_work_groups} is not a number of work-groups")
     undefined = _UNDEFINED
     size = ctypes.sizeof(ConfigStruct)
     magic, number = 0xCAFEBEEF, 20220200
@@ -428,8 +431,12 @@ def _same(send: Buffer, recv: Buffer) -> None:
 
 def _op(op: int, buffer: Buffer) -> int:
     """The reduction; of truth values a sum is "any" and a product "all", as torch has it."""
+    try:
+        op = operator.index(op)
+    except TypeError:
+        raise TypeError(f"a reduction is one of cclx.ReduceOp, not {op!r}") from None
     if not buffer.truth:
-        return int(op)
+        return op
     of_truth = {
         ReduceOp.SUM: ReduceOp.MAX,
         ReduceOp.PROD: ReduceOp.MIN,

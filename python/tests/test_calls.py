@@ -99,6 +99,10 @@ def every_collective(rank: int, size: int, unique_id: bytes) -> None:
             del found
         gc.collect()
         refused(cclx.InvalidUsage, lambda: cclx.Communicator.find(device=size), "communicator")
+        refused(cclx.InvalidArgument, lambda: cclx.Communicator(unique_id, 2**32 + rank, size), str(2**32 + rank))
+        refused(cclx.InvalidArgument, lambda: cclx.set_device(-1), "-1")
+        refused(ValueError, lambda: cclx.Communicator(unique_id, rank, size, max_work_groups=10**12), "max_work_groups")
+        refused(TypeError, lambda: comm.all_reduce(truths, op="sum"), "ReduceOp")
         refused(cclx.Error, lambda: cclx.Stream(comm, sycl_queue=ctypes.addressof(ctypes.c_void_p())), "SYCL")
         refused(ValueError, lambda: cclx.Stream(comm, command_list=8, sycl_queue=8), "of a command list or of a queue")
         part = comm.split(None if rank == 0 else 1, -rank)

@@ -151,7 +151,10 @@ fn loader(report: &Report, add: &mut dyn FnMut(&'static str, String, &str)) {
         let fix = if error.starts_with("LD_LIBRARY_PATH") {
             "Set LD_LIBRARY_PATH to absolute paths only, without empty elements.".into()
         } else if error.contains("is missing") {
-            format!("Install a newer loader (Debian and Ubuntu: libze1){elsewhere}. Without a GPU none is needed.")
+            format!(
+                "Install a newer loader (libze1 of Intel's package repository for GPUs, or of a newer distribution){elsewhere}. \
+                 Without a GPU none is needed."
+            )
         } else {
             format!("Install the loader anew (Debian and Ubuntu: libze1){elsewhere}; CCLX_DEVICE=soft goes without.")
         };

@@ -297,6 +297,10 @@ impl Shape {
 
     /// Compares every element, of a message from `first` on, with what the reduction must give in `round`, to the bit.
     pub(super) fn check_output(&self, message: &[u8], round: u32, first: u64) -> Finding {
+        if message.is_empty() {
+            // Nothing lies at no particular address: it can't be taken for elements.
+            return Finding::default();
+        }
         if self.is_rough(round) {
             return match self.reference(round) {
                 Ok(right) => with_type!(self.dtype, T => {
@@ -351,7 +355,7 @@ impl Shape {
 }
 
 fn elements<T: Value>(message: &mut [u8]) -> &mut [T] {
-    bytemuck::cast_slice_mut(message)
+    if message.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(message) }
 }
 
 fn from_bits<T: Value>(bits: u64) -> T {
@@ -391,7 +395,7 @@ pub(super) fn check_guard(guard: &[u8], side: &str) -> Finding {
 
 fn compare<T: Value>(message: &[u8], which: &str, first: u64, expected: impl Fn(u64) -> T) -> Finding {
     let mut finding = Finding::default();
-    let message: &[T] = bytemuck::cast_slice(message);
+    let message: &[T] = if message.is_empty() { &[] } else { bytemuck::cast_slice(message) };
     for (position, element) in (first..).zip(message) {
         let right = expected(position);
         if element.bits() != right.bits() {

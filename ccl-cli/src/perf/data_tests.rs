@@ -41,6 +41,16 @@ fn rough_data_rounds_so_that_the_order_shows() {
     }
 }
 
+/// A call of a few bytes may have none of an element for each rank.
+#[test]
+fn messages_of_no_element_are_right() {
+    for shape in shapes(4, 0) {
+        for round in [EXACT, ROUGH] {
+            assert_eq!(shape.check_output(&input(&shape, 0, round), round, 0), Finding::default(), "{shape:?}");
+        }
+    }
+}
+
 #[test]
 fn inputs_differ_by_rank_round_and_place() {
     for shape in shapes(2, 1000).filter(|shape| shape.op == Op::Plain(ReduceOp::Sum)) {

@@ -15,14 +15,14 @@ pub(crate) const AFTER_HELP: &str = "\
 Sizes are in bytes, with K, M and G for binary multiples. Without -e the series ends at 64M, or at -b if that is more.
 
 Exit status: 0 all right; 1 wrong data, or a rank failed in mid-run; 2 a command line that can't be carried out; \
-3 it could not start; 4 timed out.
+3 it could not start, or failed before the first row; 4 timed out.
 
 Environment: docs/environment.md. Unless ZE_SOFT_DEVICES is set, the software driver shows as many devices as there \
 are ranks.";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all
+    /// all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, sendrecv
     collective: String,
     /// Least size
     #[arg(short = 'b', long = "minbytes", value_name = "MIN", default_value = "8", value_parser = sizes::parse, allow_hyphen_values = true)]

@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// The corpus
     directory: PathBuf,
     /// Record the calls in a graph and replay it N times
-    #[arg(long, value_name = "N", default_value = "0")]
-    graph: u32,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    graph: Option<u32>,
     /// Driver: auto (Intel's if there is one, else the software driver), soft, intel [default: CCLX_DEVICE, or auto]
     #[arg(long)]
     device: Option<String>,
@@ -167,7 +167,7 @@ fn replay(args: &Args, config: &Config, variables: &[(&'static str, String)], gr
         directory: args.directory.clone(),
         group: group.name.clone(),
         events: group.parts.iter().map(|part| part.events.len()).min().unwrap_or(0),
-        replays: args.graph,
+        replays: args.graph.unwrap_or(0),
         corrupt: args.corrupt,
     };
     let jobs = Seat::all(ranks, &id).map(|seat| (seat, job.clone())).collect();
@@ -198,8 +198,8 @@ fn replay(args: &Args, config: &Config, variables: &[(&'static str, String)], gr
         group.name,
         first.calls,
         match args.graph {
-            0 => String::new(),
-            replays => format!(", in {} graphs of {replays} replays each", first.graphs),
+            None => String::new(),
+            Some(replays) => format!(", in {} graphs of {replays} replays each", first.graphs),
         },
         outcomes.iter().map(|outcome| outcome.elements).sum::<u64>(),
     ))?;
