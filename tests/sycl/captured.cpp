@@ -80,21 +80,10 @@ void chain(Rank &rank, int design, int call) {
     mhc::ours(library.destroy(stream), "cclxStreamDestroy");
 }
 
-Graph graph_on(Rank &rank, bool native) {
-#if __LIBSYCL_MAJOR_VERSION >= 9
-    if (native)
-        return Graph(rank.current.get_context(), rank.device, {experimental::property::graph::enable_native_recording{}});
-#else
-    if (native)
-        fail("this release has no native recording");
-#endif
-    return Graph(rank.current.get_context(), rank.device);
-}
-
 void recorded(Rank &rank, bool native) {
     constexpr size_t count = 900;
     Memory<float> memory(rank, count), all(rank, count * size_t(rank.ranks));
-    auto graph = graph_on(rank, native);
+    auto graph = graph_on(rank.current, native);
     graph.begin_recording(rank.current);
     CHECK(onecclAllReduce(memory.at, memory.at, count, onecclFloat32, onecclSum, rank.comm, &rank.current));
     CHECK(onecclAllGather(memory.at, all.at, count, onecclFloat32, rank.comm, &rank.current));
@@ -131,12 +120,8 @@ void held(Rank &rank) {
 
 void of_rank(int number, int ranks, const std::string &store, const std::string &what) {
     alarm(100);
-    if (const char *rules = std::getenv("CAPTURED_RULES")) {
-        const auto set = reinterpret_cast<void (*)(uint32_t)>(dlsym(RTLD_DEFAULT, "ccl_test_hooks"));
-        if (!set)
-            fail("this library has no hooks");
-        set(uint32_t(std::strtoul(rules, nullptr, 0)));
-    }
+    if (const char *rules = std::getenv("CAPTURED_RULES"))
+        set_hooks(uint32_t(std::strtoul(rules, nullptr, 0)));
     Rank rank = rank_of(number, ranks, store, 4);
     rank.comm = communicator(rank, 0, "id", true);
     if (what == "held") {
@@ -158,19 +143,5 @@ void of_rank(int number, int ranks, const std::string &store, const std::string 
 } // namespace
 
 int main(int argc, char **argv) {
-    try {
-        if (argc == 6 && std::string(argv[1]) == "rank") {
-            of_rank(std::atoi(argv[2]), std::atoi(argv[3]), argv[4], argv[5]);
-            return 0;
-        }
-        if (argc == 3) {
-            const int bad = start(argv[1], {argv[2]});
-            if (bad == 0)
-                std::printf("%s ranks, %s: all as computed\n", argv[1], argv[2]);
-            return bad != 0;
-        }
-    } catch (const std::exception &error) {
-        fail(error.what());
-    }
-    fail("usage: captured RANKS eager|graph|native|held");
+    return run_ranks(argc, argv, "captured RANKS eager|graph|native|held", of_rank);
 }

@@ -7,17 +7,14 @@
 // leave nothing on the heap; with COST_LEAKS set each loses a block.
 #include <level_zero/ze_api.h>
 
-#include "xccl.hpp"
+#include "pair.hpp"
 
 #include <sycl/ext/oneapi/backend/level_zero.hpp>
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <malloc.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 // Functions that a tool finds by their names.
@@ -192,35 +189,4 @@ void of_rank(int rank, const onecclUniqueId &id, const std::string &what) {
 
 } // namespace
 
-// cost [count | CALLS] (rank 0) starts itself as rank 1: the id travels as a file.
-int main(int argc, char **argv) {
-    try {
-        onecclUniqueId id;
-        if (argc == 3) {
-            std::ifstream file(argv[2], std::ios::binary);
-            file.read(reinterpret_cast<char *>(&id), sizeof id);
-            of_rank(1, id, argv[1]);
-            return 0;
-        }
-        const char *only = argc == 2 ? argv[1] : "0";
-        CHECK(onecclGetUniqueId(&id));
-        char name[] = "/tmp/cost.XXXXXX";
-        const int file = mkstemp(name);
-        if (file < 0 || write(file, &id, sizeof id) != ssize_t(sizeof id))
-            fail("the id's file");
-        close(file);
-        // Before this process has used the driver or the runtime.
-        const pid_t child = fork();
-        if (child == 0) {
-            execl(argv[0], argv[0], only, name, nullptr);
-            _exit(127);
-        }
-        of_rank(0, id, only);
-        int status = 0;
-        waitpid(child, &status, 0);
-        unlink(name);
-        return status != 0;
-    } catch (const std::exception &error) {
-        fail(error.what());
-    }
-}
+int main(int argc, char **argv) { return run_pair(argc, argv, "cost [count | CALLS]", "0", of_rank); }

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cclx.h>
-#include <dlfcn.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,33 +27,13 @@ using Submit = std::function<void(sycl::queue &)>;
 
 bool contains(const std::string &text, const std::string &word) { return text.find(word) != std::string::npos; }
 
-sycl::property_list of_graph(bool native) {
-#if __LIBSYCL_MAJOR_VERSION >= 9
-    if (native)
-        return {experimental::property::graph::enable_native_recording{}};
-#else
-    if (native)
-        fail("this release has no native recording");
-#endif
-    return {};
-}
-
-// A function that oneCCL's header declares as not there, or that only our library has.
-template <typename Function> Function *ours(const char *name) {
-    auto *found = dlsym(RTLD_DEFAULT, name);
-    if (!found)
-        fail(std::string("the library has no ") + name);
-    return reinterpret_cast<Function *>(found);
-}
-#define OURS(name) ours<decltype(name)>(#name)
-
 // What a rank submits: as it is, or recorded once and replayed.
 class Work {
   public:
     Work(Rank &rank, const std::string &how, const Submit &submit) : queue(rank.current), submit(submit) {
         if (how == "eager")
             return;
-        Graph graph(queue.get_context(), rank.device, of_graph(how == "native"));
+        Graph graph = graph_on(queue, how == "native");
         graph.begin_recording(queue);
         submit(queue);
         graph.end_recording();

@@ -12,17 +12,6 @@ namespace {
 
 constexpr auto type = onecclFloat32;
 
-Graph graph_on(const sycl::queue &queue, bool native) {
-#if __LIBSYCL_MAJOR_VERSION >= 9
-    if (native)
-        return Graph(queue.get_context(), queue.get_device(), {experimental::property::graph::enable_native_recording{}});
-#else
-    if (native)
-        fail("this release has no native recording");
-#endif
-    return Graph(queue.get_context(), queue.get_device());
-}
-
 // Runs `submit` once, or as often as a graph of it is replayed, and `check` after each.
 void each(sycl::queue &queue, const std::string &how, const std::function<void()> &submit, const std::function<void(int)> &before,
           const std::function<void(int)> &check) {
@@ -275,19 +264,5 @@ void of_rank(int number, int ranks, const std::string &store, const std::string 
 } // namespace
 
 int main(int argc, char **argv) {
-    try {
-        if (argc == 6 && std::string(argv[1]) == "rank") {
-            of_rank(std::atoi(argv[2]), std::atoi(argv[3]), argv[4], argv[5]);
-            return 0;
-        }
-        if (argc == 3) {
-            const int bad = start(argv[1], {argv[2]});
-            if (bad == 0)
-                std::printf("%s ranks, lifetimes, %s: all as computed\n", argv[1], argv[2]);
-            return bad != 0;
-        }
-    } catch (const std::exception &error) {
-        fail(error.what());
-    }
-    fail("usage: lifetimes RANKS eager|graph|native");
+    return run_ranks(argc, argv, "lifetimes RANKS eager|graph|native", of_rank);
 }

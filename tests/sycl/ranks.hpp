@@ -121,3 +121,23 @@ inline int start(const char *ranks, const std::vector<const char *> &rest, int d
     std::filesystem::remove_all(store);
     return bad;
 }
+
+// The main function of a program with the arguments RANKS and WHAT: starts the ranks, or is one of them.
+inline int run_ranks(int argc, char **argv, const char *usage,
+                     void (*of_rank)(int number, int ranks, const std::string &store, const std::string &what)) {
+    try {
+        if (argc == 6 && std::string(argv[1]) == "rank") {
+            of_rank(std::atoi(argv[2]), std::atoi(argv[3]), argv[4], argv[5]);
+            return 0;
+        }
+        if (argc == 3) {
+            const int bad = start(argv[1], {argv[2]});
+            if (bad == 0)
+                std::printf("%s ranks, %s: all as computed\n", argv[1], argv[2]);
+            return bad != 0;
+        }
+    } catch (const std::exception &error) {
+        fail(error.what());
+    }
+    fail(std::string("usage: ") + usage);
+}

@@ -16,16 +16,13 @@
 //   race     the driver begins to record the first queue while its event is made (slow_mark.hpp)
 //   batched  a queue without immediate command lists: refused
 // SWITCH_HOOKS: rules that are switched off (the library with hooks).
-#include "xccl.hpp"
+#include "pair.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cclx.h>
-#include <dlfcn.h>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -66,27 +63,6 @@ void destroy(Rank &rank) {
     rank.comm = nullptr;
 }
 
-Graph graph_for(const Rank &rank, const sycl::queue &queue, bool native) {
-    sycl::property_list properties;
-#if __LIBSYCL_MAJOR_VERSION >= 9
-    if (native)
-        properties = {experimental::property::graph::enable_native_recording{}};
-#else
-    if (native)
-        fail("this release has no native recording");
-#endif
-    return Graph(queue.get_context(), rank.device, properties);
-}
-
-// What the library has beside what the program is linked with.
-template <typename Function> Function *ours(const char *name) {
-    auto *found = dlsym(RTLD_DEFAULT, name);
-    if (!found)
-        fail(std::string("the library has no ") + name);
-    return reinterpret_cast<Function *>(found);
-}
-#define OURS(name) ours<decltype(name)>(#name)
-
 void refused(onecclResult_t code, const std::string &words, const std::string &what) {
     const std::string text = onecclGetLastError(nullptr);
     if (code == onecclSuccess || text.find(words) == std::string::npos)
@@ -100,7 +76,7 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     const auto has = [&](const char *word) { return what.find(word) != std::string::npos; };
     const bool replayed = has("replayed");
     if (replayed) {
-        Graph graph = graph_for(rank, first, true);
+        Graph graph = graph_on(first, true);
         graph.begin_recording(first);
         recorded.put(rank, 400);
         CHECK(begin(rank, first, recorded));
@@ -116,7 +92,7 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     CHECK(begin(rank, first, one));
     if (!has("late"))
         first.wait();
-    Graph graph = graph_for(rank, first, true);
+    Graph graph = graph_on(first, true);
     graph.begin_recording(first);
     if (has("holds"))
         CHECK(begin(rank, first, recorded));
@@ -167,7 +143,7 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
 // Another thread has the driver record the first queue between the question whether it is recorded and the barrier: the call
 // is refused, and no part of the graph.
 void race(Rank &rank, sycl::queue &first, Shared &one, Shared &two) {
-    Graph graph = graph_for(rank, first, true);
+    Graph graph = graph_on(first, true);
     std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         graph.begin_recording(first);
@@ -221,7 +197,7 @@ void run(Rank &rank, const std::string &mode) {
     std::optional<Graph> graph;
     std::optional<Executable> executable;
     const auto record = [&] {
-        graph.emplace(graph_for(rank, *first, native));
+        graph.emplace(graph_on(*first, native));
         graph->begin_recording(*first);
         CHECK(begin(rank, *first, third));
     };
@@ -292,12 +268,8 @@ void run(Rank &rank, const std::string &mode) {
 void of_rank(int number, const onecclUniqueId &id, const std::string &mode) {
     // Whatever hangs ends.
     alarm(60);
-    if (const char *hooks = std::getenv("SWITCH_HOOKS")) {
-        const auto rules = reinterpret_cast<void (*)(uint32_t)>(dlsym(RTLD_DEFAULT, "ccl_test_hooks"));
-        if (!rules)
-            fail("this library has no hooks");
-        rules(uint32_t(std::atoi(hooks)));
-    }
+    if (const char *hooks = std::getenv("SWITCH_HOOKS"))
+        set_hooks(uint32_t(std::atoi(hooks)));
     const auto device = sycl::device::get_devices(sycl::info::device_type::gpu)[size_t(number)];
     Rank rank{number, 2, device, sycl::queue(device, sycl::property::queue::in_order()), {}, nullptr, 0, {}};
     CHECK(onecclSetDevice(uint32_t(number)));
@@ -311,36 +283,4 @@ void of_rank(int number, const onecclUniqueId &id, const std::string &mode) {
 
 } // namespace
 
-// switch MODE (rank 0) starts itself as rank 1: the id travels as a file.
-int main(int argc, char **argv) {
-    try {
-        onecclUniqueId id;
-        if (argc == 3) {
-            std::ifstream file(argv[2], std::ios::binary);
-            file.read(reinterpret_cast<char *>(&id), sizeof id);
-            of_rank(1, id, argv[1]);
-            return 0;
-        }
-        if (argc != 2)
-            fail("usage: switch MODE");
-        CHECK(onecclGetUniqueId(&id));
-        char name[] = "/tmp/switch.XXXXXX";
-        const int file = mkstemp(name);
-        if (file < 0 || write(file, &id, sizeof id) != ssize_t(sizeof id))
-            fail("the id's file");
-        close(file);
-        // Before this process has used the driver or the runtime.
-        const pid_t child = fork();
-        if (child == 0) {
-            execl(argv[0], argv[0], argv[1], name, nullptr);
-            _exit(127);
-        }
-        of_rank(0, id, argv[1]);
-        int status = 0;
-        waitpid(child, &status, 0);
-        unlink(name);
-        return status != 0;
-    } catch (const std::exception &error) {
-        fail(error.what());
-    }
-}
+int main(int argc, char **argv) { return run_pair(argc, argv, "switch MODE", nullptr, of_rank); }

@@ -14,7 +14,6 @@
 #include "ranks.hpp"
 
 #include <algorithm>
-#include <dlfcn.h>
 #include <optional>
 
 namespace {
@@ -150,21 +149,9 @@ struct Recorded {
     Memory<float> input, work, gathered, scattered, output;
     Executable executable;
 
-    static Graph graph(Rank &rank, bool native) {
-        sycl::property_list properties;
-#if __LIBSYCL_MAJOR_VERSION >= 9
-        if (native)
-            properties = {experimental::property::graph::enable_native_recording{}};
-#else
-        if (native)
-            fail("this release has no native recording");
-#endif
-        return Graph(rank.current.get_context(), rank.device, properties);
-    }
-
     static Executable record(Rank &rank, Recorded &self, bool native, const std::string &dump) {
         auto &queue = rank.current;
-        Graph graph = Recorded::graph(rank, native);
+        Graph graph = graph_on(rank.current, native);
         graph.begin_recording(queue);
         queue.memcpy(self.work.at, self.input.at, count * sizeof(float));
         CHECK(onecclAllReduce(self.work.at, self.work.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
@@ -287,7 +274,7 @@ int run(Rank &rank, const std::string &mode, int replays) {
     mhc::check_all(rank, call, [&](auto submit, auto replays) {
         if (mode == "eager")
             return;
-        auto graph = Recorded::graph(rank, mode == "native");
+        auto graph = graph_on(rank.current, mode == "native");
         graph.begin_recording(rank.current);
         submit();
         graph.end_recording();
@@ -310,12 +297,9 @@ int run(Rank &rank, const std::string &mode, int replays) {
 int of_rank(int number, int ranks, const std::string &mode, const std::string &store, int replays) {
     // Whatever hangs ends.
     alarm(100);
-    if (mode.rfind("shown", 0) == 0) {
-        const auto rules = reinterpret_cast<void (*)(uint32_t)>(dlsym(RTLD_DEFAULT, "ccl_test_hooks"));
-        if (!rules)
-            fail("this library can't be told that its devices are pretended");
-        rules(512);
-    }
+    // Its devices are pretended.
+    if (mode.rfind("shown", 0) == 0)
+        set_hooks(512);
     Rank rank = rank_of(number, ranks, store, 32);
     CHECK(onecclGroupStart());
     CHECK(onecclGroupStart());

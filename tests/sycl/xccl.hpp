@@ -6,6 +6,8 @@
 
 #include <oneapi/ccl.h>
 
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +29,31 @@ inline void check(onecclResult_t code, const char *call) {
         fail(std::string(call) + " gave " + std::to_string(code) + ": " + onecclGetLastError(nullptr));
 }
 #define CHECK(call) check(call, #call)
+
+// A function of the library that oneCCL's header declares as not there, or that only our library has.
+template <typename Function> Function *ours(const char *name) {
+    auto *found = dlsym(RTLD_DEFAULT, name);
+    if (!found)
+        fail(std::string("the library has no ") + name);
+    return reinterpret_cast<Function *>(found);
+}
+#define OURS(name) ours<decltype(name)>(#name)
+
+// Switches rules of the library off; only the library with hooks can.
+inline void set_hooks(uint32_t rules) { ours<void(uint32_t)>("ccl_test_hooks")(rules); }
+
+// A graph for that queue; a native one is recorded by the driver.
+inline Graph graph_on(const sycl::queue &queue, bool native) {
+    sycl::property_list properties;
+#if __LIBSYCL_MAJOR_VERSION >= 9
+    if (native)
+        properties = {experimental::property::graph::enable_native_recording{}};
+#else
+    if (native)
+        fail("this release has no native recording");
+#endif
+    return Graph(queue.get_context(), queue.get_device(), properties);
+}
 
 // One rank, as a process group for XPUs has it.
 struct Rank {

@@ -114,14 +114,8 @@ impl Queue {
                     .into(),
             ));
         }
-        opened.tells_idle = match gpu.queues_tell_idle.get() {
-            Some(told) => *told,
-            None => *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false)),
-        };
-        let lists_tell = match gpu.lists_of_queues_tell.get() {
-            Some(told) => *told,
-            None => *gpu.lists_of_queues_tell.get_or_init(|| opened.try_list(gpu).unwrap_or(false)),
-        };
+        opened.tells_idle = *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false));
+        let lists_tell = *gpu.lists_of_queues_tell.get_or_init(|| opened.try_list(gpu).unwrap_or(false));
         if lists_tell && facts.lists == LISTS_USUAL {
             opened.telling_list = opened.list_handle()?;
         }
