@@ -166,7 +166,7 @@ impl Mesh {
         let mut given: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
         // The lower rank of each two makes their sockets.
         for peer in (rank + 1..n).filter(|peer| together(*peer)) {
-            let (own, other) = sys::pair().map_err(|e| Error::system("a pair of sockets", e))?;
+            let (own, other) = sys::pair().map_err(|e| Error::system("a pair of sockets", sys::refused(e, n)))?;
             (sockets[peer], given[peer]) = (Some(own), Some(other));
         }
         let parcels: Vec<_> =
@@ -353,7 +353,10 @@ impl Mesh {
                 Ok(sys::Received::Data(length, fds)) => (length, fds),
                 Ok(sys::Received::Empty) => return Ok(false),
                 Ok(sys::Received::Closed) => return Err(self.lost(step, rank, peer)),
-                Err(errno) => return Err(Error::system(format!("receive from rank {rank} in {step}"), errno)),
+                Err(errno) => {
+                    let why = sys::refused(errno, self.world_size());
+                    return Err(Error::system(format!("receive from rank {rank} in {step}"), why));
+                }
             };
             if let Some(error) = frame::abandoned(&buffer[..length], rank, self.world_size()) {
                 return Err(error);

@@ -149,7 +149,7 @@ impl Watch {
     pub fn start(mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Result<Self> {
         let generation = fork::generation()?;
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| Error::system("eventfd of the watch", errno))?;
+            .map_err(|errno| Error::system("eventfd of the watch", sys::refused(errno, mesh.world_size())))?;
         let peers = mesh.into_peers();
         let alarm_device = alarm.device();
         let shared = Arc::new(Shared {

@@ -59,7 +59,7 @@ impl Flood {
     /// Right so far, but a byte at a time.
     fn send_slowly(&self) {
         let mut streams: Vec<_> = (0..20).filter_map(|_| self.connect()).collect();
-        for byte in b"CCLXJOIN\x01\0\0\0".iter().cycle() {
+        for byte in b"CCLXJOIN\x02\0\0\0".iter().cycle() {
             if !self.running() {
                 return;
             }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccl_core::bootstrap::{RootOptions, UNIQUE_ID_BYTES, UniqueId, join, local};
+use ccl_core::bootstrap::{RootOptions, UNIQUE_ID_BYTES, UniqueId, decline, join, local};
 use ccl_core::mesh::Mesh;
 use ccl_core::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -83,23 +83,92 @@ fn a_late_rank_is_waited_for() {
     check_group(&finish(early.into_iter().chain([late]).collect()));
 }
 
-#[test]
-fn offenders_are_named_and_the_group_is_not_disturbed() {
-    let id = create();
-    let first: Vec<_> = [0, 2].map(|rank| start(&id, rank, 4, PATIENCE)).into();
+/// Longer than it takes to tell somebody something, and much shorter than a rank's own time.
+const SOON: Duration = Duration::from_secs(8);
+
+/// Ranks 0 and 2 of 4, which have joined.
+fn two_of_four(options: RootOptions) -> (UniqueId, Vec<thread::JoinHandle<Result<Mesh>>>) {
+    let id = UniqueId::create(options).unwrap();
+    let ranks = [0, 2].map(|rank| start(&id, rank, 4, PATIENCE)).into();
     thread::sleep(Duration::from_millis(200));
-    let pid = std::process::id();
-    let twice = text_of(join(&id, 2, 4, PATIENCE));
-    assert!(
-        twice.contains("as rank 2 of 4") && twice.contains(&format!("process {pid} has joined as this")),
-        "{twice}"
-    );
-    let other_world = text_of(join(&id, 1, 5, PATIENCE));
-    assert!(other_world.contains("as rank 1 of 5: the world has 4 ranks"), "{other_world}");
+    (id, ranks)
+}
+
+/// A rank that can't be let in, and what it and the others are told.
+type Offence = (fn(&UniqueId) -> String, &'static str);
+
+const OFFENCES: [Offence; 6] = [
+    (|id| text_of(join(id, 2, 4, PATIENCE)), "as rank 2 of 4: process PID has joined as this rank already"),
+    (|id| text_of(join(id, 1, 5, PATIENCE)), "process PID as rank 1 of 5: the world has 4 ranks"),
+    (|id| text_of(join(id, 4, 4, PATIENCE)), "rank 4 in a world of 4 ranks"),
+    (|id| text_of(join(id, 3, 17, PATIENCE)), "a world of 17 ranks"),
+    (other_version, "process PID: it speaks version 7 of the rendezvous, process PID version 2"),
+    (
+        |id| {
+            decline(id, 3, 4, &Error::System { what: "no device".into(), detail: "really none".into() });
+            "no device: really none".into()
+        },
+        "no device: really none",
+    ),
+];
+
+/// The right secret in a hello of another version, which is shorter than this one's.
+fn other_version(id: &UniqueId) -> String {
+    let bytes = id.as_bytes();
+    let name = bytes.windows(5).position(|window| window == b"cclx-").unwrap();
+    let hello = [b"CCLXJOIN\x07\0\0\0", &bytes[name - 16..name]].concat();
+    let address = SocketAddr::from_abstract_name(id.socket_name()).unwrap();
+    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    stream.write_all(&hello).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+#[test]
+fn all_ranks_are_told_at_once_why_no_group_can_form() {
+    for (offend, said) in OFFENCES {
+        let (id, waiting) = two_of_four(RootOptions::default());
+        let said = said.replace("PID", &std::process::id().to_string());
+        let began = Instant::now();
+        let own = offend(&id);
+        assert!(own.contains(&said), "{own}");
+        let late = start(&id, 3, 4, PATIENCE);
+        for rank in waiting.into_iter().chain([late]) {
+            let error = rank.join().unwrap().unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&said), "{text}");
+            match error {
+                Error::InvalidUsage(_) => assert!(text.contains("no group can form"), "{text}"),
+                Error::PeerLost { rank, .. } => assert_eq!((rank, said.contains("no device")), (3, true)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(began.elapsed() < SOON, "{said}: told after {:?}", began.elapsed());
+    }
+}
+
+/// The same offences where only the offender is told: the others would wait.
+#[test]
+fn untold_the_others_wait() {
+    for (offend, _) in OFFENCES {
+        let (id, waiting) = two_of_four(RootOptions { untold: true, ..RootOptions::default() });
+        offend(&id);
+        thread::sleep(Duration::from_millis(300));
+        assert!(waiting.iter().all(|rank| !rank.is_finished()));
+        let rest: Vec<_> = [1, 3].map(|rank| start(&id, rank, 4, PATIENCE)).into();
+        check_group(&finish(waiting.into_iter().chain(rest).collect()));
+    }
+}
+
+#[test]
+fn a_stranger_is_refused_and_the_group_is_not_disturbed() {
+    let (id, waiting) = two_of_four(RootOptions::default());
     let stranger = text_of(join(&with_other_secret(&id), 1, 4, PATIENCE));
     assert!(stranger.contains("wrong secret"), "{stranger}");
+    decline(&with_other_secret(&id), 1, 4, &Error::Internal("a stranger's reason".into()));
     let rest: Vec<_> = [1, 3].map(|rank| start(&id, rank, 4, PATIENCE)).into();
-    check_group(&finish(first.into_iter().chain(rest).collect()));
+    check_group(&finish(waiting.into_iter().chain(rest).collect()));
 }
 
 /// The same meeting place, another secret, a right checksum.
@@ -133,17 +202,73 @@ fn the_timeout_names_the_missing_and_ranks_may_come_again() {
     for thread in there {
         let error = thread.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Timeout { after, .. } if after == limit), "{error}");
-        // The last to give up may have seen the others leave.
+        // Also from the last to give up, who has seen the others leave.
         let text = error.to_string();
-        assert!(text.split_once("ranks joined; missing: ").is_some_and(|(_, ranks)| ranks.contains('2')), "{text}");
+        let cause = text.split_once("3 of 4 ranks joined; missing: 2");
+        assert!(cause.is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with("; gave up before")), "{text}");
     }
     assert!(began.elapsed() >= limit && began.elapsed() < limit * 4);
 
     let patient: Vec<_> = [0, 1].map(|rank| start(&id, rank, 4, PATIENCE)).into();
     let error = text_of(join(&id, 3, 4, limit));
     assert!(error.contains("3 of 4 ranks joined; missing: 2"), "{error}");
+    // Those who wait longer know of it.
+    let error = text_of(join(&id, 3, 4, limit));
+    assert!(error.contains("3 of 4 ranks joined; missing: 2"), "{error}");
+    let error = text_of(join(&id, 2, 4, Duration::from_millis(500)));
+    assert!(error.ends_with("4 of 4 ranks joined; gave up before, since their own time was over: 3"), "{error}");
     let rest: Vec<_> = [2, 3].map(|rank| start(&id, rank, 4, PATIENCE)).into();
     check_group(&finish(patient.into_iter().chain(rest).collect()));
+}
+
+#[test]
+fn a_rank_that_ended_is_named_apart_from_those_that_never_came() {
+    let id = create();
+    let waiting = start(&id, 0, 4, Duration::from_secs(4));
+    let mut child = spawn_child("rank 2/4", &id);
+    thread::sleep(Duration::from_secs(1));
+    let seen = text_of(join(&id, 1, 4, Duration::from_millis(200)));
+    assert!(seen.contains("3 of 4 ranks joined; missing: 3"), "{seen}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let error = text_of(waiting.join().unwrap());
+    let expected = "3 of 4 ranks joined; missing: 3; ended while they waited: 2; gave up before, since their own time was \
+                    over: 1";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+/// The body of a process with few descriptors, in which all of a group's ranks are threads.
+fn scarce(spare: u64) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+    let id = create();
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, open + spare, hard).unwrap();
+    let began = Instant::now();
+    let ranks: Vec<_> = (0..8).map(|rank| start(&id, rank, 8, PATIENCE)).collect();
+    for rank in ranks {
+        match rank.join().unwrap() {
+            Ok(_) => println!("FORMED"),
+            Err(error) => println!("SCARCE {} {error}", matches!(error, Error::System { .. })),
+        }
+    }
+    println!("IN_TIME {}", began.elapsed() < SOON);
+}
+
+#[test]
+fn too_few_descriptors_are_named_with_the_limit_and_the_need() {
+    let id = create();
+    // For all the sockets of the ranks and of who serves them; for some of those between the ranks; for half of the ranks.
+    for (spare, formed) in [(200, true), (30, false), (13, false)] {
+        let output = spawn_child(&format!("scarce {spare}"), &id).wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("IN_TIME true"), "{text}");
+        let told = text.lines().filter(|line| {
+            line.starts_with("SCARCE true") && line.contains("EMFILE") && line.contains("(ulimit -n); a rank of ")
+        });
+        let formings = text.lines().filter(|line| line.starts_with("FORMED")).count();
+        assert_eq!((formings, told.count()), if formed { (8, 0) } else { (0, 8) }, "{spare}: {text}");
+    }
 }
 
 #[test]
@@ -193,6 +318,7 @@ fn child() {
             }
             println!("JOINED {}", mesh.rank());
         }
+        Some(("scarce", spare)) => scarce(spare.parse().unwrap()),
         _ => {
             nix::unistd::setuid(65534.into()).unwrap();
             println!("JOINER {}", text_of(join(&id, 0, 1, PATIENCE)));

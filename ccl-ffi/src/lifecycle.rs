@@ -6,7 +6,7 @@ use crate::farewell;
 use crate::forming::{From, Making, Wish};
 use crate::handle::{OnecclComm, State};
 use crate::settings;
-use ccl_core::bootstrap::UniqueId;
+use ccl_core::bootstrap::{self, UniqueId};
 use ccl_core::{Error, Result};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -85,14 +85,17 @@ unsafe fn join(
     // What is not made is null, whatever was there before.
     // SAFETY: passed on to the caller.
     unsafe { put(comm, std::ptr::null_mut(), "the place for the communicator")? };
-    let rank = usize::try_from(rank)
-        .ok()
-        .filter(|rank| *rank < world_size)
-        .ok_or_else(|| Error::InvalidArgument(format!("rank {rank} of {world_size}")))?;
+    let id = UniqueId::from_bytes(id.data);
+    let rank = usize::try_from(rank).ok().filter(|rank| *rank < world_size).ok_or_else(|| {
+        let error = Error::InvalidArgument(format!("rank {rank} of {world_size}"));
+        // The ranks that have come already would wait for one that can't come.
+        bootstrap::decline(&id, usize::MAX, world_size, &error);
+        error
+    })?;
     let wish = Wish { config: settings::config()?.clone(), blocking: true };
     // SAFETY: passed on to the caller.
     let wish = unsafe { wish.with(config)? };
-    let from = From::Id { id: Box::new(UniqueId::from_bytes(id.data)), rank, world_size, device: settings::device() };
+    let from = From::Id { id: Box::new(id), rank, world_size, device: settings::device() };
     // SAFETY: as above.
     unsafe { make(comm, from, wish) }
 }

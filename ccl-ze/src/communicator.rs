@@ -76,8 +76,8 @@ impl Builder {
 
     /// Joins the group of `id` as `rank` of `world_size`; returns when all ranks have.
     pub fn init(mut self, id: &UniqueId, rank: usize, world_size: usize) -> Result<Communicator> {
-        // What this rank alone can get wrong is found before the others are met.
-        let device = self.open(rank)?;
+        // What this rank alone can get wrong is found before the others are met, who are told not to wait for it.
+        let device = self.open(rank).inspect_err(|error| bootstrap::decline(id, rank, world_size, error))?;
         let mesh = bootstrap::join(id, rank, world_size, self.config.connection_timeout)?;
         self.form(device, mesh)
     }

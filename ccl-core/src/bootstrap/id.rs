@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use sha2::{Digest, Sha256};
 
 use super::{RootOptions, root};
+use crate::mesh::sys;
 use crate::{Error, Result};
 
 /// Bytes of a [`UniqueId`].
@@ -165,14 +166,14 @@ struct Host {
 impl Host {
     fn here() -> Result<Self> {
         let path = "/proc/sys/kernel/random/boot_id";
-        let text = std::fs::read(path).map_err(|error| Error::system(path, error))?;
+        let text = std::fs::read(path).map_err(|error| sys::unread(path, error))?;
         let text = text.trim_ascii();
         let mut boot = [0; BOOT_BYTES];
         let length = text.len().min(BOOT_BYTES);
         boot[..length].copy_from_slice(&text[..length]);
         // The thread's, not the process's: the two may differ, and the socket is made by the thread.
         let path = "/proc/thread-self/ns/net";
-        let namespace = std::fs::metadata(path).map_err(|error| Error::system(path, error))?.ino();
+        let namespace = std::fs::metadata(path).map_err(|error| sys::unread(path, error))?.ino();
         Ok(Self { boot, namespace })
     }
 }

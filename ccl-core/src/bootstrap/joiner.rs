@@ -13,7 +13,7 @@ use nix::sys::time::TimeVal;
 use nix::unistd::geteuid;
 
 use super::id::{Meeting, UniqueId};
-use super::wire::{Hello, REPLY_BYTES, Reply, missing};
+use super::wire::{Hello, REPLY_BYTES, Reply, Seats, WITHDRAWAL};
 use crate::mesh::{Mesh, sys};
 use crate::protocol::MAX_RANKS;
 use crate::{Error, Result};
@@ -23,19 +23,31 @@ use crate::{Error, Result};
 const REFUSED_LIMIT: Duration = Duration::from_secs(2);
 /// Longest single wait for a place in the listener's queue.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a rank that has failed already tries to tell the others.
+const DECLINE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Meets the other ranks of `id` and returns the sockets to them, or tells after `timeout` who is missing.
 pub fn join(id: &UniqueId, rank: usize, world_size: usize, timeout: Duration) -> Result<Mesh> {
-    super::check_world(world_size)?;
-    if rank >= world_size {
-        return Err(Error::InvalidArgument(format!("rank {rank} in a world of {world_size} ranks")));
+    let fits = super::check_world(world_size).and_then(|()| {
+        let text = || format!("rank {rank} in a world of {world_size} ranks");
+        if rank < world_size { Ok(()) } else { Err(Error::InvalidArgument(text())) }
+    });
+    if let Err(error) = fits {
+        decline(id, rank, world_size, &error);
+        return Err(error);
     }
-    let path = "/proc/self/ns/pid";
-    let pid_namespace = std::fs::metadata(path).map_err(|error| Error::system(path, error))?.ino();
-    let pid = std::process::id();
-    let hello = Hello { world_size: world_size as u32, rank: rank as u32, pid, pid_namespace, timeout };
-    let meeting = id.meeting()?;
-    Joiner { meeting, hello, rank, world_size, timeout, deadline: sys::after(timeout) }.run()
+    Joiner::new(id, rank, world_size, timeout, None)?.run()
+}
+
+/// Tells the other ranks of `id` that this one can't join them, and why, so that they don't wait for it. They are told
+/// as far as possible: it takes 2 s at most, and leaves no error.
+pub fn decline(id: &UniqueId, rank: usize, world_size: usize, error: &Error) {
+    let told =
+        Joiner::new(id, rank, world_size, DECLINE_LIMIT, Some(error.to_string())).and_then(|joiner| joiner.run());
+    // What it is told is its own reason, or that of a rank before it.
+    if let Err(answer) = told {
+        tracing::debug!("rank {rank} of {world_size} gave up, and heard: {answer}");
+    }
 }
 
 struct Joiner<'a> {
@@ -55,7 +67,22 @@ enum Miss {
     Busy,
 }
 
-impl Joiner<'_> {
+impl<'a> Joiner<'a> {
+    fn new(
+        id: &'a UniqueId,
+        rank: usize,
+        world_size: usize,
+        timeout: Duration,
+        declines: Option<String>,
+    ) -> Result<Self> {
+        let path = "/proc/self/ns/pid";
+        let pid_namespace = std::fs::metadata(path).map_err(|error| sys::unread(path, error))?.ino();
+        let [said_rank, said_world] = [rank, world_size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let pid = std::process::id();
+        let hello = Hello { world_size: said_world, rank: said_rank, pid, pid_namespace, timeout, declines };
+        Ok(Self { meeting: id.meeting()?, hello, rank, world_size, timeout, deadline: sys::after(timeout) })
+    }
+
     fn run(&self) -> Result<Mesh> {
         let mut refused_since = None;
         let mut pause = Duration::from_millis(2);
@@ -65,7 +92,8 @@ impl Joiner<'_> {
                 Err(Miss::Busy) => refused_since = None,
                 Err(Miss::Refused) => {
                     let since: Instant = *refused_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > REFUSED_LIMIT {
+                    // Nobody waits for what a rank that gives up would say.
+                    if since.elapsed() > REFUSED_LIMIT || self.hello.declines.is_some() {
                         return Err(self.nobody());
                     }
                 }
@@ -96,7 +124,7 @@ impl Joiner<'_> {
     fn connect(&self) -> Result<std::result::Result<OwnedFd, Miss>> {
         let address = UnixAddr::new_abstract(self.meeting.name).map_err(|e| self.system("address", e))?;
         let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
-            .map_err(|errno| self.system("socket", errno))?;
+            .map_err(|errno| self.system("socket", self.refused(errno)))?;
         // Blocking, since a waiter has its turn when the queue moves; somebody who only tries may never find a place.
         let limit = self.deadline.saturating_duration_since(Instant::now()).min(CONNECT_LIMIT);
         let limit = TimeVal::new(limit.as_secs() as i64, i64::from(limit.subsec_micros()).max(1000));
@@ -134,27 +162,40 @@ impl Joiner<'_> {
                     let ready = sys::poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], self.deadline)
                         .map_err(|errno| self.system("poll", errno))?;
                     if !ready {
+                        // Whoever waits longer is to know that this one was there.
+                        let _ = sys::send(socket.as_fd(), &[IoSlice::new(&WITHDRAWAL)], &[]);
                         return Err(self.timed_out(joined));
                     }
                     continue;
                 }
                 // The root never drops a rank that it has let in.
-                Ok(sys::Received::Closed) if joined.is_some() => {
-                    let detail = format!("process {}, which served it, has ended", self.meeting.creator);
+                Ok(sys::Received::Closed) => {
+                    let Some(seats) = joined else { return Ok(Err(Miss::Busy)) };
+                    let detail = format!(
+                        "process {}, which served it, has ended; by then {}",
+                        self.meeting.creator,
+                        seats.tell(self.world_size)
+                    );
                     return Err(self.system("wait for the other ranks", detail));
                 }
-                Ok(sys::Received::Closed) => return Ok(Err(Miss::Busy)),
-                Err(errno) => return Err(self.system("wait for the other ranks", errno)),
+                Err(errno) => return Err(self.system("wait for the other ranks", self.refused(errno))),
             }
             if got < REPLY_BYTES {
                 continue;
             }
             got = 0;
             match Reply::decode(&reply) {
-                Some(Reply::Waiting(ranks)) => joined = Some(ranks),
+                Some(Reply::Waiting(seats)) => joined = Some(seats),
                 Some(Reply::Refused(text)) => {
                     return Err(Error::InvalidUsage(format!("the rendezvous refused rank {}: {text}", self.rank)));
                 }
+                Some(Reply::Hopeless(text)) => {
+                    return Err(Error::InvalidUsage(format!("no group can form from this unique id: {text}")));
+                }
+                Some(Reply::Gone(rank, detail)) => {
+                    return Err(Error::PeerLost { rank, detail, during: " before the group had formed".into() });
+                }
+                Some(Reply::Failed(text)) => return Err(self.system("the process that serves it gave up", text)),
                 Some(Reply::Formed(pids)) => return self.formed(&pids, fds).map(Ok),
                 None => return Err(self.system("reply", "it makes no sense")),
             }
@@ -171,29 +212,25 @@ impl Joiner<'_> {
         Ok(Mesh::new(self.rank, sockets, &pids[..self.world_size], self.deadline))
     }
 
-    fn timed_out(&self, joined: Option<u32>) -> Error {
-        let n = self.world_size;
+    fn timed_out(&self, joined: Option<Seats>) -> Error {
         let what = match joined {
-            Some(ranks) => format!(
-                "rendezvous of rank {}: {} of {n} ranks joined; missing: {}",
-                self.rank,
-                ranks.count_ones(),
-                missing(ranks, n)
-            ),
-            None => {
-                format!("rendezvous of rank {}: no answer from process {}", self.rank, self.meeting.creator)
-            }
+            Some(seats) => format!("rendezvous of rank {}: {}", self.rank, seats.tell(self.world_size)),
+            None => format!("rendezvous of rank {}: no answer from process {}", self.rank, self.meeting.creator),
         };
         Error::Timeout { after: self.timeout, what }
     }
 
     fn nobody(&self) -> Error {
         let detail = format!(
-            "nobody serves this unique id any more: its group has formed or timed out, or process {}, which made it, \
-             has ended",
+            "nobody serves this unique id any more: its group has formed, failed or timed out, or process {}, which \
+             made it, has ended",
             self.meeting.creator
         );
         self.system("connect", detail)
+    }
+
+    fn refused(&self, errno: Errno) -> String {
+        sys::refused(errno, self.world_size)
     }
 
     fn system(&self, what: &str, detail: impl std::fmt::Display) -> Error {

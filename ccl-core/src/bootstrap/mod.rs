@@ -13,7 +13,7 @@ mod root;
 mod wire;
 
 pub use id::{UNIQUE_ID_BYTES, UniqueId};
-pub use joiner::join;
+pub use joiner::{decline, join};
 
 use std::time::Duration;
 
@@ -35,6 +35,9 @@ pub struct RootOptions {
     pub hello_limit: Duration,
     /// Most connections that have not said who they are; the oldest gives way to a new one.
     pub max_pending: usize,
+    /// Test-only: that a rank was refused is told to that rank alone.
+    #[doc(hidden)]
+    pub untold: bool,
 }
 
 impl Default for RootOptions {
@@ -44,6 +47,7 @@ impl Default for RootOptions {
             join_limit: Duration::from_secs(120),
             hello_limit: Duration::from_secs(5),
             max_pending: 128,
+            untold: false,
         }
     }
 }
@@ -53,7 +57,8 @@ pub fn local(world_size: usize) -> Result<Vec<Mesh>> {
     check_world(world_size)?;
     let pids = vec![std::process::id(); world_size];
     let deadline = sys::after(LOCAL_LIMIT);
-    let all = socket_pairs(world_size).map_err(|errno| Error::system("socket pairs of the ranks", errno))?;
+    let failed = |errno| Error::system("sockets between the ranks", sys::refused(errno, world_size));
+    let all = socket_pairs(world_size).map_err(failed)?;
     Ok(all.into_iter().enumerate().map(|(rank, sockets)| Mesh::new(rank, sockets, &pids, deadline)).collect())
 }
 

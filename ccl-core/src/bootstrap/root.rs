@@ -12,7 +12,7 @@ use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAdd
 use nix::unistd::geteuid;
 
 use super::id::SECRET_BYTES;
-use super::wire::{HELLO_BYTES, Hello, Reply, Strange};
+use super::wire::{HELLO_BYTES, Hello, Reply, Seats, Strange, VERSION, WITHDRAWAL};
 use super::{RootOptions, socket_pairs};
 use crate::mesh::sys;
 use crate::protocol::MAX_RANKS;
@@ -22,10 +22,13 @@ use crate::{Error, Result};
 const ACCEPTS_IN_A_ROW: usize = 64;
 /// How long a listener that can't be accepted from (no descriptors left) is left alone.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How long there may be no descriptors, with no stranger to take one from, before the group is given up.
+const STARVED_LIMIT: Duration = Duration::from_secs(1);
 
 /// Binds the listener, then serves it from a detached thread: when this returns, ranks can connect.
 pub(super) fn start(name: &[u8], secret: &[u8], options: RootOptions) -> Result<()> {
-    let failed = |what: &str, errno: Errno| Error::system(format!("rendezvous: {what}"), errno);
+    let failed =
+        |what: &str, errno: Errno| Error::system(format!("rendezvous: {what}"), sys::refused(errno, MAX_RANKS));
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)
         .map_err(|errno| failed("listener", errno))?;
@@ -35,7 +38,7 @@ pub(super) fn start(name: &[u8], secret: &[u8], options: RootOptions) -> Result<
     let mut copy = [0; SECRET_BYTES];
     copy.copy_from_slice(secret);
     let path = "/proc/self/ns/pid";
-    let pid_namespace = std::fs::metadata(path).map_err(|error| Error::system(path, error))?.ino();
+    let pid_namespace = std::fs::metadata(path).map_err(|error| sys::unread(path, error))?.ino();
     let now = Instant::now();
     let root = Root {
         listener,
@@ -45,9 +48,13 @@ pub(super) fn start(name: &[u8], secret: &[u8], options: RootOptions) -> Result<
         options,
         met: false,
         accept_from: now,
+        starved: None,
         pending: VecDeque::new(),
         world_size: 0,
         members: (0..MAX_RANKS).map(|_| None).collect(),
+        withdrawn: 0,
+        ended: 0,
+        verdict: None,
     };
     sys::spawn("cclx-rendezvous", move || root.run()).map(drop)
 }
@@ -61,11 +68,18 @@ struct Root {
     met: bool,
     ends: Instant,
     accept_from: Instant,
+    /// Since when there are no descriptors for who comes.
+    starved: Option<Instant>,
     /// Oldest first.
     pending: VecDeque<Pending>,
-    /// 0 while there are no members.
+    /// As the members say, or those who were the last to be.
     world_size: usize,
     members: Vec<Option<Member>>,
+    /// Ranks (a bit each) that were members until their time was over, or until they ended.
+    withdrawn: u32,
+    ended: u32,
+    /// Why the group can't form, once that is known. From then on there are no members, and whoever comes is told.
+    verdict: Option<Reply>,
 }
 
 /// A connection that has not said who it is.
@@ -90,8 +104,18 @@ enum Heard {
     Nothing,
     /// It is of no use; the text, if any, is for whoever is at the other end.
     Reject(Option<String>),
+    /// A rank of this group, and a version that does not know how to join it.
+    Foreign(u32),
     /// A rank.
     Rank(Hello),
+}
+
+/// Why a rank can't be let in.
+struct Refusal {
+    /// For that rank.
+    own: String,
+    /// For all others.
+    others: Reply,
 }
 
 impl Root {
@@ -99,7 +123,7 @@ impl Root {
         while Instant::now() < self.ends {
             let ready = match self.poll() {
                 Ok(ready) => ready,
-                Err(errno) => return self.give_up(&format!("poll: {errno}")),
+                Err(errno) => return self.conclude(Reply::Failed(format!("poll: {errno}"))),
             };
             self.drop_lost_members();
             for index in ready.into_iter().rev() {
@@ -107,7 +131,7 @@ impl Root {
             }
             self.expire();
             self.accept();
-            if self.joined().count_ones() as usize == self.world_size && self.world_size > 0 {
+            if self.joined().count_ones() as usize == self.world_size && self.verdict.is_none() && self.met {
                 // A child forked meanwhile may hold the listener: whoever connects now must still be refused.
                 let _ = socket::shutdown(self.listener.as_raw_fd(), socket::Shutdown::Both);
                 return self.form();
@@ -145,13 +169,21 @@ impl Root {
                 }
                 Err(Errno::EINTR | Errno::ECONNABORTED) => {}
                 Err(Errno::EAGAIN) => return,
-                Err(_) => {
+                Err(errno) => {
                     // Out of descriptors, most likely: make room, and don't spin on a listener that stays ready.
-                    self.pending.pop_front();
-                    self.accept_from = Instant::now() + ACCEPT_PAUSE;
+                    let now = Instant::now();
+                    self.accept_from = now + ACCEPT_PAUSE;
+                    if self.pending.pop_front().is_some() {
+                        self.starved = None;
+                    } else if *self.starved.get_or_insert(now) + STARVED_LIMIT <= now && self.verdict.is_none() {
+                        // The members' descriptors serve to tell those who wait to be let in.
+                        let why = sys::refused(errno, self.world_size);
+                        self.conclude(Reply::Failed(format!("a rank can't be let in: {why}")));
+                    }
                     return;
                 }
             }
+            self.starved = None;
         }
     }
 
@@ -179,29 +211,62 @@ impl Root {
         match heard {
             Heard::Nothing | Heard::Reject(None) => {}
             Heard::Reject(Some(text)) => refuse(&pending.socket, &text),
+            Heard::Foreign(version) => {
+                let text = format!(
+                    "process {}: it speaks version {version} of the rendezvous, process {} version {VERSION}: two \
+                     versions of this library",
+                    pending.pid,
+                    std::process::id()
+                );
+                self.turn_away(&pending, Refusal { own: text.clone(), others: Reply::Hopeless(text) });
+            }
             Heard::Rank(hello) => match self.check(&hello, pending.pid) {
                 Ok(rank) => self.welcome(rank, &hello, pending),
-                Err(text) => refuse(&pending.socket, &text),
+                Err(refusal) => self.turn_away(&pending, refusal),
             },
         }
     }
 
+    /// Whoever has the secret belongs to the group, and the group can't form without it: all are told why.
+    fn turn_away(&mut self, pending: &Pending, refusal: Refusal) {
+        if let Some(verdict) = &self.verdict {
+            return tell(&pending.socket, verdict);
+        }
+        refuse(&pending.socket, &refusal.own);
+        if !self.options.untold {
+            self.conclude(refusal.others);
+        }
+    }
+
     /// Whether a rank with the secret may be let in; the refusal names it.
-    fn check(&mut self, hello: &Hello, pid: u32) -> std::result::Result<usize, String> {
+    fn check(&mut self, hello: &Hello, pid: u32) -> std::result::Result<usize, Refusal> {
         let (rank, world_size) = (hello.rank as usize, hello.world_size as usize);
         let who = format!("process {} as rank {rank} of {world_size}", hello.pid);
+        let refused = |why: String| {
+            let text = format!("{who}: {why}");
+            Err(Refusal { own: text.clone(), others: Reply::Hopeless(text) })
+        };
         if hello.pid_namespace == self.pid_namespace && hello.pid != pid {
-            return Err(format!("{who}: the kernel says that it is process {pid}"));
+            return refused(format!("the kernel says that it is process {pid}"));
+        }
+        if let Some(reason) = &hello.declines {
+            let others = if rank < world_size && world_size <= MAX_RANKS {
+                Reply::Gone(rank, format!("process {} gave up: {reason}", hello.pid))
+            } else {
+                Reply::Hopeless(format!("process {}: {reason}", hello.pid))
+            };
+            return Err(Refusal { own: format!("{who}: {reason}"), others });
         }
         if world_size == 0 || world_size > MAX_RANKS || rank >= world_size {
-            return Err(format!("{who}: the rank is out of range"));
-        }
-        if self.world_size != 0 && self.world_size != world_size {
-            return Err(format!("{who}: the world has {} ranks", self.world_size));
+            return refused("the rank is out of range".into());
         }
         self.drop_lost_members();
+        if self.joined() != 0 && self.world_size != world_size {
+            return refused(format!("the world has {} ranks", self.world_size));
+        }
         match &self.members[rank] {
-            Some(member) => Err(format!("{who}: process {} has joined as this rank already", member.pid)),
+            Some(member) => refused(format!("process {} has joined as this rank already", member.pid)),
+            None if self.verdict.is_some() => refused("too late".into()),
             None => Ok(rank),
         }
     }
@@ -215,7 +280,12 @@ impl Root {
         // A little more than the rank itself waits, so that it is the one to give up, and a day at most.
         let patience = hello.timeout.min(Duration::from_secs(86_400)) + Duration::from_secs(1);
         self.ends = self.ends.max(now + patience);
-        self.world_size = hello.world_size as usize;
+        if self.world_size != hello.world_size as usize {
+            self.world_size = hello.world_size as usize;
+            (self.withdrawn, self.ended) = (0, 0);
+        }
+        self.withdrawn &= !(1 << rank);
+        self.ended &= !(1 << rank);
         let pid = if pending.pid != 0 { pending.pid } else { hello.pid };
         self.members[rank] = Some(Member { socket: pending.socket, pid });
         self.tell_progress();
@@ -223,24 +293,26 @@ impl Root {
 
     /// Each rank knows at any time who is missing, and can say so when its time is up.
     fn tell_progress(&self) {
-        let reply = Reply::Waiting(self.joined()).encode();
+        let seats = Seats { waiting: self.joined(), withdrawn: self.withdrawn, ended: self.ended };
+        self.tell_all(&Reply::Waiting(seats));
+    }
+
+    fn tell_all(&self, reply: &Reply) {
         for member in self.members.iter().flatten() {
             // One that can't be told has hung up, which the next poll shows.
-            let _ = sys::send(member.socket.as_fd(), &[IoSlice::new(&reply)], &[]);
+            tell(&member.socket, reply);
         }
     }
 
     /// A rank that ended or gave up may come again, or another in its place.
     fn drop_lost_members(&mut self) {
         let before = self.joined();
-        for seat in &mut self.members {
-            seat.take_if(|member| hung_up(&member.socket));
+        for (rank, seat) in self.members.iter_mut().enumerate() {
+            let Some(member) = seat.take_if(|member| hung_up(&member.socket)) else { continue };
+            let list = if member.withdrew() { &mut self.withdrawn } else { &mut self.ended };
+            *list |= 1 << rank;
         }
-        let after = self.joined();
-        if after == 0 {
-            self.world_size = 0;
-        }
-        if after != before {
+        if self.joined() != before {
             self.tell_progress();
         }
     }
@@ -258,10 +330,13 @@ impl Root {
     }
 
     /// All are there: a socket pair for each pair of ranks.
-    fn form(&self) {
+    fn form(&mut self) {
         let all = match socket_pairs(self.world_size) {
             Ok(all) => all,
-            Err(errno) => return self.give_up(&format!("socket pairs: {errno}")),
+            Err(errno) => {
+                let why = sys::refused(errno, self.world_size);
+                return self.conclude(Reply::Failed(format!("sockets between the ranks: {why}")));
+            }
         };
         let mut pids = [0; MAX_RANKS];
         for (pid, member) in pids.iter_mut().zip(&self.members) {
@@ -272,15 +347,26 @@ impl Root {
             let fds: Vec<RawFd> = sockets.iter().flatten().map(AsRawFd::as_raw_fd).collect();
             // A rank that has just ended shows to the others as a peer that hangs up.
             if let Err(errno) = sys::send(member.socket.as_fd(), &[IoSlice::new(&reply)], &fds) {
-                return self.give_up(&format!("hand-out of the sockets: {errno}"));
+                return self.tell_all(&Reply::Failed(format!("hand-out of the sockets: {errno}")));
             }
         }
     }
 
-    fn give_up(&self, text: &str) {
-        for member in self.members.iter().flatten() {
-            refuse(&member.socket, &format!("it gave up: {text}"));
-        }
+    /// The group can't form: all that wait are told at once, and all that come from now on.
+    fn conclude(&mut self, verdict: Reply) {
+        self.tell_all(&verdict);
+        self.members.fill_with(|| None);
+        self.verdict = Some(verdict);
+        // Not for as long as those would have waited that have been told.
+        self.ends = Instant::now() + self.options.join_limit.min(Duration::from_secs(86_400));
+    }
+}
+
+impl Member {
+    /// Whether one that hung up has said that its time was over.
+    fn withdrew(&self) -> bool {
+        let mut word = [0; WITHDRAWAL.len()];
+        matches!(sys::receive(self.socket.as_fd(), &mut word), Ok(sys::Received::Data(..))) && word == WITHDRAWAL
     }
 }
 
@@ -292,24 +378,23 @@ impl Pending {
             Ok(sys::Received::Empty) => return Heard::Nothing,
             Ok(sys::Received::Closed) | Err(_) => return Heard::Reject(None),
         }
-        if Hello::is_hopeless(&self.hello[..self.got]) {
-            return Heard::Reject(Some("this is no hello of a rank".into()));
-        }
-        if self.got < HELLO_BYTES {
-            return Heard::Nothing;
-        }
-        match Hello::decode(&self.hello, secret) {
-            Ok(hello) => Heard::Rank(hello),
-            Err(Strange::Magic) => Heard::Reject(Some("this is no hello of a rank".into())),
-            Err(Strange::Version) => Heard::Reject(Some("the hello is of another version of this library".into())),
-            Err(Strange::Secret) => Heard::Reject(Some("wrong secret: the rank has another unique id".into())),
+        match Strange::of(&self.hello[..self.got], secret) {
+            None if self.got < HELLO_BYTES => Heard::Nothing,
+            None => Heard::Rank(Hello::decode(&self.hello)),
+            Some(Strange::Magic) => Heard::Reject(Some("this is no hello of a rank".into())),
+            Some(Strange::Version(version)) => Heard::Foreign(version),
+            Some(Strange::Secret) => Heard::Reject(Some("wrong secret: the rank has another unique id".into())),
         }
     }
 }
 
 /// Says why, without waiting for anybody to read it.
 fn refuse(socket: &OwnedFd, text: &str) {
-    let _ = sys::send(socket.as_fd(), &[IoSlice::new(&Reply::Refused(text.to_owned()).encode())], &[]);
+    tell(socket, &Reply::Refused(text.to_owned()));
+}
+
+fn tell(socket: &OwnedFd, reply: &Reply) {
+    let _ = sys::send(socket.as_fd(), &[IoSlice::new(&reply.encode())], &[]);
 }
 
 fn hung_up(socket: &OwnedFd) -> bool {

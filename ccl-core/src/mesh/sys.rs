@@ -7,13 +7,17 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
 
+use crate::protocol::MAX_RANKS;
 use crate::{Error, Result};
 
 /// Most descriptors in one message: enough for one of each peer.
 pub(crate) const MAX_FDS: usize = 16;
+/// About what a rank has open besides what it shares with others: driver, watch, standard streams.
+const RANK_FDS: usize = 24;
 
 /// A pair of connected sockets that keep message boundaries.
 pub(crate) fn pair() -> nix::Result<(OwnedFd, OwnedFd)> {
@@ -142,6 +146,31 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(body);
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(failed)?;
     thread.map_err(|error| Error::system(format!("start of thread {name}"), error))
+}
+
+/// What the system said to a rank of `world_size`, or to who serves its rendezvous; with the limit and what is needed where
+/// it has no descriptor left.
+pub(crate) fn refused(errno: Errno, world_size: usize) -> String {
+    let limit = match errno {
+        Errno::EMFILE => match getrlimit(Resource::RLIMIT_NOFILE) {
+            Ok((soft, _)) => format!("this process may have {soft} files open (ulimit -n)"),
+            Err(_) => "this process has as many files open as it may (ulimit -n)".into(),
+        },
+        Errno::ENFILE => "the system has as many files open as it may (/proc/sys/fs/file-max)".into(),
+        _ => return errno.to_string(),
+    };
+    // Control sockets and their twins, and others' memory on its way to be mapped.
+    let (rank, root) = (RANK_FDS + 4 * world_size, world_size * world_size);
+    format!(
+        "{errno}: {limit}; a rank of {world_size} takes about {rank}, and the process that made the unique id {root} more \
+         until the group has formed: raise the limit"
+    )
+}
+
+/// The same of a file that could not be read.
+pub(crate) fn unread(path: &str, error: std::io::Error) -> Error {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    Error::system(path, errno.map_or_else(|| error.to_string(), |errno| refused(errno, MAX_RANKS)))
 }
 
 /// Now plus `duration`, or about a century where that is beyond what the clock can hold.
