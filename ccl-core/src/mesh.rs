@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::{Error, Result};
 pub(crate) use frame::abandoned;
 use frame::{Frame, HEADER_BYTES, Kind, PART_BYTES};
+use sys::Bell;
 
 /// Most bytes that one rank may send to another in one step.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
@@ -218,6 +219,16 @@ impl Mesh {
         let mut state = self.state.lock();
         state.broken.get_or_insert_with(|| error.clone());
         self.tell_failure(error);
+    }
+
+    /// Waits until a peer closes its socket, whatever it sent before, or until the bell rings; whether it was a peer, which
+    /// the next step names.
+    pub(crate) fn loses_a_rank_before(&self, over: &Bell) -> bool {
+        // A socket that is asked for nothing reports a hang-up alone.
+        let sockets = self.peers.iter().flatten().map(|peer| PollFd::new(peer.socket.as_fd(), PollFlags::empty()));
+        let mut fds: Vec<_> = sockets.chain([PollFd::new(over.as_fd(), PollFlags::POLLIN)]).collect();
+        let ready = sys::poll(&mut fds, sys::after(Duration::MAX)).unwrap_or(false);
+        ready && fds.split_last().is_some_and(|(_, sockets)| sockets.iter().any(|fd| fd.any() == Some(true)))
     }
 
     /// The sockets by rank, for the watch.

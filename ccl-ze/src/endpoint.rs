@@ -380,6 +380,9 @@ impl Endpoint for ZeEndpoint {
         let value = |rank: usize, call: usize, i: usize| ((29 * rank + 13 * call + 7 * i) % 251) as f32;
         let mut whole = true;
         for call in 0..LITMUS_CALLS {
+            if call == LITMUS_CALLS / 2 && hooks::litmus_ends_the_process() {
+                std::process::abort();
+            }
             let input: Vec<f32> = (0..count).map(|i| value(rank, call, i)).collect();
             let mut output = vec![0f32; count];
             let began = Instant::now();

@@ -87,6 +87,10 @@ switches! {
     MAKINGS_AT_ONCE: pub makings_at_once,
     /// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
     LITMUS_GIVES_UP: pub(crate) litmus_gives_up,
+    /// This process ends in the middle of its first litmus test, without a word.
+    LITMUS_ENDS_THE_PROCESS: pub(crate) litmus_ends_the_process,
+    /// The abort word is never set.
+    NO_ABORT: pub(crate) no_abort,
     /// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the
     /// first communicator.
     PACKED: pub(crate) packed,

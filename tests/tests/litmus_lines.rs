@@ -172,3 +172,44 @@ fn a_busy_device_does_not_narrow_the_lines() {
     let group = group("a_busy_device_does_not_narrow_the_lines", 2, 0);
     check(group, body, 64, &[], false);
 }
+
+/// Rank 1 of 3 ends in the middle of the litmus test: what the others meet, and seconds from its beginning until then.
+fn killed(test: &str, looking: bool) -> [(String, f64); 2] {
+    let body = |rank: Rank| {
+        let told = std::sync::atomic::Ordering::Relaxed;
+        ccl_ze::hooks::LITMUS_ENDS_THE_PROCESS.store(rank.rank == 1, told);
+        ccl_ze::hooks::NO_ABORT.store(std::env::var("TEST_LOOKING").unwrap() == "false", told);
+        if rank.rank == 1 {
+            rank.mark("begins");
+        }
+        let error = rank.builder().init(&rank.id, rank.rank, rank.n).err().unwrap();
+        rank.mark("ends");
+        rank.say(format_args!("error {error}"));
+    };
+    let group = group(test, 3, 0).env("TEST_LOOKING", looking).limit(Duration::from_secs(60));
+    let ended = group.run_with(body, |running| running.wait());
+    assert!(!ended[1].status.success(), "{}", ended[1].output);
+    let begun = ended[1].stamped("begins");
+    [0, 2].map(|rank| {
+        let ended = &ended[rank];
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        (ended.said("error").concat(), (ended.stamped("ends") - begun) as f64 / 1e9)
+    })
+}
+
+#[test]
+fn a_rank_that_ends_in_the_litmus_test_is_named_at_once() {
+    for (error, seconds) in killed("a_rank_that_ends_in_the_litmus_test_is_named_at_once", true) {
+        assert!(error.starts_with("rank 1 is gone") && error.contains("litmus test"), "{error}");
+        assert!(seconds < 6.0, "named after {seconds} s");
+    }
+}
+
+/// The same where calls can't be aborted: the others wait for their lines.
+#[test]
+fn without_an_abort_the_litmus_test_waits_out_its_limit() {
+    for (error, seconds) in killed("without_an_abort_the_litmus_test_waits_out_its_limit", false) {
+        assert!(error.starts_with("rank 1 is gone"), "{error}");
+        assert!(seconds > 8.0, "named after {seconds} s");
+    }
+}

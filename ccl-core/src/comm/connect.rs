@@ -4,10 +4,12 @@ use super::gather_flags;
 use crate::config::{Algorithm, Config, TransportChoice};
 use crate::device::{Device, Endpoint, Place};
 use crate::error::{Error, Result};
+use crate::mesh::sys::{self, Bell};
 use crate::mesh::{Delivery, Mesh, Parcel};
 use crate::plan::{self, Agreed, Request};
 use crate::protocol::{CommState, MAX_RANKS, STAGING_HEAD_BYTES};
 use crate::types::{DataType, Order, ReduceOp};
+use crate::watch::Alarm;
 use std::os::fd::AsFd;
 
 /// Connects the ranks, in `place` or, where direct access turns out not to work, in host memory.
@@ -82,6 +84,7 @@ pub(super) fn litmus<E: Endpoint>(
         ..*state
     };
     endpoint.activate(&state, agreed.form)?;
+    let alarm = endpoint.alarm();
     let request = Request {
         count: LITMUS_COUNT,
         dtype: DataType::Float32,
@@ -94,8 +97,10 @@ pub(super) fn litmus<E: Endpoint>(
         let config = Config { allreduce, transport, ..config.clone() };
         let plan = plan::plan(&request, agreed, &config)?;
         mesh.barrier("litmus test")?;
-        let outcome = endpoint.litmus(&request, &plan, mesh.rank());
+        let (outcome, lost) = while_all_are_there(mesh, &*alarm, || endpoint.litmus(&request, &plan, mesh.rank()))?;
         let seen = match outcome {
+            // Its calls were aborted. The next step names the rank.
+            _ if lost => Seen::Failed,
             Ok(true) => Seen::Whole,
             Ok(false) => Seen::Torn,
             Err(Error::Timeout { .. }) => Seen::Late,
@@ -128,6 +133,27 @@ pub(super) fn litmus<E: Endpoint>(
         return Ok(Litmus::Unordered);
     }
     Ok(Litmus::Holds)
+}
+
+/// Runs `body`, in whose calls ranks wait for each other, and aborts those calls as soon as a rank is gone; whether that
+/// was so.
+fn while_all_are_there<T>(mesh: &Mesh, alarm: &dyn Alarm, body: impl FnOnce() -> T) -> Result<(T, bool)> {
+    let over = Bell::new(mesh.world_size())?;
+    std::thread::scope(|scope| {
+        let lookout = sys::spawn_scoped(scope, "cclx-lookout", || {
+            let lost = mesh.loses_a_rank_before(&over);
+            if lost {
+                alarm.abort();
+            }
+            lost
+        })?;
+        // Also if `body` panics, or the scope would wait for ever.
+        let rung = over.rung_at_end();
+        let done = body();
+        drop(rung);
+        let lost = lookout.join().map_err(|_| Error::Internal("a panic on the lookout for lost ranks".into()))?;
+        Ok((done, lost))
+    })
 }
 
 /// Between which ranks stores arrive.

@@ -1,12 +1,13 @@
 //! The few system calls that rendezvous, mesh and watch share.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::thread::JoinHandle;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
@@ -140,12 +141,52 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], until: Instant) -> nix::Result<bool> 
 
 /// Starts a thread that takes no signals: those are for the application's own threads.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    spawn_by(name, |thread| thread.spawn(body))
+}
+
+/// The same within a scope.
+pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    spawn_by(name, |thread| thread.spawn_scoped(scope, body))
+}
+
+fn spawn_by<H>(name: &str, start: impl FnOnce(Builder) -> std::io::Result<H>) -> Result<H> {
     let mut before = SigSet::empty();
     let failed = |errno: Errno| Error::system(format!("start of thread {name}"), errno);
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before)).map_err(failed)?;
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(body);
+    let thread = start(Builder::new().name(name.to_owned()).stack_size(256 << 10));
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(failed)?;
     thread.map_err(|error| Error::system(format!("start of thread {name}"), error))
+}
+
+/// Something that another thread can poll for, and that rings once.
+pub(crate) struct Bell(EventFd);
+
+impl Bell {
+    /// For a rank of `world_size`.
+    pub(crate) fn new(world_size: usize) -> Result<Self> {
+        let made = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        Ok(Self(made.map_err(|errno| Error::system("an eventfd", refused(errno, world_size)))?))
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Rings when the result is dropped.
+    pub(crate) fn rung_at_end(&self) -> impl Drop {
+        struct Rings<'a>(&'a Bell);
+        impl Drop for Rings<'_> {
+            fn drop(&mut self) {
+                // Of a counter that stands at 0 a write can't fail.
+                let _ = self.0.0.write(1);
+            }
+        }
+        Rings(self)
+    }
 }
 
 /// What the system said to a rank of `world_size`, or to who serves its rendezvous; with the limit and what is needed where
