@@ -16,13 +16,13 @@ mod system;
 mod text;
 mod verdict;
 
+use crate::{UNWRITTEN, output};
 use ccl_ze::inspect::{DriverReport, LoaderReport, LoaderState};
 use child::{End, Outcome};
 use probe::{LoaderWord, PatternWord};
 use report::{Attempt, Group, Ipc, LoaderSection, Pair, PairResult, Patterns, Report, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) const AFTER_HELP: &str = "\
 Nothing needs to be installed: without a loader or a GPU the report says what stands in. Everything that may crash or \
 hang is tried in a process of its own. The JSON object is described in docs/doctor.md.
 
-Exit status: 0 a communicator can be formed; 2 a command line that can't be carried out; 3 none could be formed.";
+Exit status: 0 a communicator can be formed; 1 the report could not be written; 2 a command line that can't be carried out; 3 none could be formed.";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -66,16 +66,16 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     let configuration = settings::look(std::env::vars_os());
     if args.env {
         let rows = configuration.table();
-        print(&if args.json {
+        let text = if args.json {
             json(&serde_json::json!({ "version": report::VERSION, "variables": rows }))
         } else {
             text::environment(&configuration)
-        });
-        return ExitCode::SUCCESS;
+        };
+        return print(&text, ExitCode::SUCCESS);
     }
     let report = examine(configuration, Duration::from_secs(args.limit.into()));
-    print(&if args.json { json(&report) } else { text::report(&report) });
-    if report.verdict.works { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_WORKS) }
+    let status = if report.verdict.works { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_WORKS) };
+    print(&if args.json { json(&report) } else { text::report(&report) }, status)
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -83,9 +83,14 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).map_or_else(|error| format!("{{\"error\":\"{error}\"}}\n"), |text| text + "\n")
 }
 
-fn print(text: &str) {
-    // If nobody reads, there is nobody to tell.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+fn print(text: &str, status: ExitCode) -> ExitCode {
+    match output::print(text) {
+        Ok(()) => status,
+        Err(error) => {
+            eprintln!("ccl doctor: {error}");
+            ExitCode::from(UNWRITTEN)
+        }
+    }
 }
 
 fn examine(configuration: settings::Configuration, limit: Duration) -> Report {

@@ -3,6 +3,7 @@
 mod crew;
 mod doctor;
 mod installed;
+mod output;
 mod perf;
 mod replay;
 mod run;
@@ -10,10 +11,13 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Exit status for a command line that can't be carried out.
 const USAGE: u8 = 2;
+/// Exit status of a command whose answer could not be written.
+const UNWRITTEN: u8 = 1;
 
 /// Commands that are known by name and not there yet.
 const PLANNED: [&str; 1] = ["trace"];
@@ -66,8 +70,24 @@ enum Command {
     Other(Vec<OsString>),
 }
 
+/// What is asked of the command line itself (its help, its version), and what is wrong with it.
+fn answer(error: &clap::Error) -> ExitCode {
+    let written = error.print().and_then(|()| std::io::stdout().flush());
+    match (written, error.exit_code()) {
+        (Err(error), 0) => {
+            eprintln!("ccl: standard output: {error}");
+            ExitCode::from(UNWRITTEN)
+        }
+        (_, code) => ExitCode::from(u8::try_from(code).unwrap_or(USAGE)),
+    }
+}
+
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return answer(&error),
+    };
+    match command {
         Command::Perf(perf) => perf::main(*perf),
         Command::Rank => perf::rank(),
         Command::MhcRank => perf::mhc_rank(),

@@ -7,7 +7,7 @@ mod processes;
 mod report;
 mod route;
 
-use crate::installed;
+use crate::{installed, output};
 use ccl_core::presence;
 use child::Ended;
 use place::Place;
@@ -33,7 +33,8 @@ DT_RPATH alone; plugin (CCL_PLUGIN) goes underneath oneCCL's own library. auto t
 has it, else preload. The report goes to standard error. See docs/preload.md.
 
 Exit status: the command's own, 128 and the signal's number if a signal ended it, 127 if there is no such command, 126 if it \
-can't be executed; 2 a command line that can't be carried out; 3 this library or its route can't be had.";
+can't be executed; 2 a command line that can't be carried out; 3 this library or its route \
+can't be had, or the command's own was 0 and --json's file could not be written.";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -87,9 +88,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
             );
         }
         page += &route.as_text(&args.command);
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(page.as_bytes()).and_then(|()| out.flush());
-        written.map_err(|error| format!("standard output: {error}"))?;
+        output::print(&page)?;
         return Ok(ExitCode::SUCCESS);
     }
     route.set(presence::FOLDER, &reports);
@@ -102,7 +101,8 @@ fn run(args: &Args) -> Result<ExitCode, String> {
     let left = seen.living();
     let report = Report::new(&route, &place, &reports, seen, &ended);
     say(&report.words());
-    if let Some(Err(error)) = json.as_mut().map(|file| report.write(file)) {
+    let unwritten = json.as_mut().and_then(|file| report.write(file).err());
+    if let Some(error) = &unwritten {
         say(&format!("ccl run: the report: {error}\n"));
     }
     if let Some(outer) = std::env::var_os(presence::FOLDER) {
@@ -112,7 +112,9 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         // What still runs may yet look into it.
         say(&format!("ccl run: {} stays, for what still runs\n", scratch.keep().display()));
     }
-    Ok(exit_code(&args.command[0], &ended))
+    let code = exit_code(&args.command[0], &ended);
+    // The command's own failure says more.
+    Ok(if unwritten.is_some() && ended.status() == 0 { ExitCode::from(NOT_STARTED) } else { code })
 }
 
 /// To standard error, whether somebody reads it or not.
@@ -131,8 +133,8 @@ fn exit_code(command: &OsString, ended: &Ended) -> ExitCode {
 pub(crate) fn probe() -> ExitCode {
     match route::found_here() {
         Ok(path) => {
-            println!("{}", path.display());
-            ExitCode::SUCCESS
+            // Whoever asked has no file's name otherwise.
+            output::print(&format!("{}\n", path.display())).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(error) => {
             eprintln!("{error}");

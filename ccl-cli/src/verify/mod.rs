@@ -1,7 +1,7 @@
 //! `ccl verify`: does a captured corpus stand?
 
+use crate::output;
 use ccl_core::corpus::{self, Options, Verdict};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,9 +43,8 @@ pub(crate) fn main(args: &Args) -> ExitCode {
         }
     };
     let text = if args.json { json(&verdict) } else { words(&verdict) };
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
-        eprintln!("ccl verify: standard output: {error}");
+    if let Err(error) = output::print(&format!("{text}\n")) {
+        eprintln!("ccl verify: {error}");
         return ExitCode::from(UNREADABLE);
     }
     if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::from(WRONG) }
