@@ -81,6 +81,10 @@ for mode in native captured-{end,end-late,end-holds,abort,split,list,other,end-r
     [[ $lost == $([[ $mode == captured-end-replayed ]] && echo 2 || echo 0) ]] || die "$mode: memory was lost $lost times"
 done
 CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/log program=switch run 2026.2 v2 batched
+# The adapter's own choice of batches, which is not refused.
+UR_L0_V2_FORCE_BATCHED=1 run 2026.2 v2 2 eager
+UR_L0_V2_FORCE_BATCHED=1 run 2026.2 v2 2 graph 20
+UR_L0_V2_FORCE_BATCHED=1 program=switch run 2026.2 v2 plain
 # A recording that begins while the event of a queue is made, which takes its time here; without the second question it fails.
 slow_mark() { # FOLDER FLAGS
     mkdir "$SCRATCH/$1"
