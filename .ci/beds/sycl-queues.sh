@@ -106,9 +106,9 @@ for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
     program=cost run $kind
     # The same in instructions, which are steady: most it may be of the bare submission's.
     case $kind in
-    '2026.2 v2') limit=1.35 ;;
-    '2025.3 v2') limit=1.5 ;;
-    *) limit=1.65 ;;
+    '2026.2 v2') limit=1.15 ;;
+    '2025.3 v2') limit=1.27 ;;
+    *) limit=1.36 ;;
     esac
     out=$SCRATCH/cost-${kind/ /-}
     mkdir "$out"

@@ -223,11 +223,13 @@ impl<D: Device> Communicator<D> {
     }
 
     /// This rank.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.shared.rank
     }
 
     /// Number of ranks.
+    #[inline]
     pub fn world_size(&self) -> usize {
         self.shared.info.agreed.n
     }
@@ -271,6 +273,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The ranges that a request names are registered here, and hold the buffers.
+    #[inline(always)]
     fn check_registered(&self, request: &Request, io: Io) -> Result<()> {
         let Some(registered) = &request.registered else { return Ok(()) };
         // No overflow: the buffers were checked.
@@ -278,6 +281,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// What every call is refused for first: a communicator that has failed, and buffers that no call can have.
+    #[inline(always)]
     pub fn check_call(&self, request: &Request, io: Io) -> Result<()> {
         self.shared.health.check()?;
         check_buffers(request, io)
@@ -290,6 +294,7 @@ impl<D: Device> Communicator<D> {
     /// # Safety
     /// `io` must hold `request.count` elements each, valid until the completion says so, or as long as what records the
     /// stream may be replayed; the events of `edges` must be live.
+    #[inline]
     pub unsafe fn all_reduce(
         &self,
         request: &Request,
@@ -297,20 +302,68 @@ impl<D: Device> Communicator<D> {
         stream: &<D::Endpoint as Endpoint>::Stream,
         edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
     ) -> Result<Completion<D>> {
+        // SAFETY: passed on to the caller.
+        let inner = unsafe { self.issue(request, io, stream, edges)? };
+        Ok(Completion::new(inner, self.shared.health.clone()))
+    }
+
+    /// The same of a call that few checks are enough for, and that nobody waits for: `None` if this isn't one, and nothing was
+    /// done. What the device says of it all the same goes to `said`.
+    ///
+    /// # Safety
+    /// As for [`Self::all_reduce`].
+    #[inline(always)]
+    pub unsafe fn all_reduce_plainly(
+        &self,
+        request: &Request,
+        io: Io,
+        stream: &<D::Endpoint as Endpoint>::Stream,
+        said: impl FnOnce(&<D::Endpoint as Endpoint>::Completion, &Arc<Health>),
+    ) -> Option<Result<()>> {
+        let shared = &*self.shared;
+        if !shared.health.is_sound() || !are_whole(request, io) || request.registered.is_some() {
+            return None;
+        }
+        // As below.
+        let mut issue = shared.issue.lock();
+        let executable = match issue.plans.get_or_make(request, || self.prepare(request)) {
+            Ok(executable) => executable,
+            Err(error) => return Some(Err(error)),
+        };
+        // SAFETY: passed on to the caller.
+        match unsafe { shared.endpoint.submit_unheard(stream, executable, io) } {
+            Ok(None) => {}
+            Ok(Some(completion)) => said(&completion, &shared.health),
+            Err(error) => return Some(Err(error)),
+        }
+        Some(Ok(()))
+    }
+
+    /// # Safety
+    /// As for [`Self::all_reduce`].
+    unsafe fn issue(
+        &self,
+        request: &Request,
+        io: Io,
+        stream: &<D::Endpoint as Endpoint>::Stream,
+        edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
+    ) -> Result<<D::Endpoint as Endpoint>::Completion> {
         self.check_call(request, io)?;
         let shared = &*self.shared;
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
         self.check_registered(request, io)?;
-        let executable = issue.plans.get_or_make(request, || {
-            let plan = self.plan(request)?;
-            #[cfg(debug_assertions)]
-            plan.verify().map_err(Error::Internal)?;
-            shared.endpoint.prepare(request, &plan, shared.rank)
-        })?;
+        let executable = issue.plans.get_or_make(request, || self.prepare(request))?;
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
-        Ok(Completion::new(inner, shared.health.clone()))
+        unsafe { shared.endpoint.submit(stream, executable, io, edges) }
+    }
+
+    #[cold]
+    fn prepare(&self, request: &Request) -> Result<<D::Endpoint as Endpoint>::Executable> {
+        let plan = self.plan(request)?;
+        #[cfg(debug_assertions)]
+        plan.verify().map_err(Error::Internal)?;
+        self.shared.endpoint.prepare(request, &plan, self.shared.rank)
     }
 
     /// Appends work of this rank alone, made ready by the endpoint, in the order of this communicator's calls.
@@ -362,7 +415,27 @@ fn decode(bytes: &[u8]) -> Result<Hello> {
     serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a peer's hello: {e}")))
 }
 
+#[inline(always)]
 fn check_buffers(request: &Request, io: Io) -> Result<()> {
+    if are_whole(request, io) { Ok(()) } else { check_each(request, io) }
+}
+
+/// Whether buffers that hold something are as they have to be.
+#[inline(always)]
+fn are_whole(request: &Request, io: Io) -> bool {
+    let (size, send, recv) = (request.dtype.size() as u64, io.send as u64, io.recv as u64);
+    let whole = |at: u64, bytes: u64| at != 0 && at & (size - 1) == 0 && at.checked_add(bytes).is_some();
+    request.count.checked_mul(size).is_some_and(|bytes| {
+        bytes <= isize::MAX as u64
+            && whole(send, bytes)
+            && whole(recv, bytes)
+            && (send == recv || send.abs_diff(recv) >= bytes)
+    })
+}
+
+/// The same with words for what is wrong; nothing is of buffers without elements.
+#[cold]
+fn check_each(request: &Request, io: Io) -> Result<()> {
     let size = request.dtype.size() as u64;
     let Some(bytes) = request.count.checked_mul(size).filter(|&b| b <= isize::MAX as u64) else {
         return Err(Error::InvalidArgument(format!("count {} overflows the address space", request.count)));
@@ -420,8 +493,10 @@ mod tests {
         let count = 100;
         for ok in [(0x1000, 0x1000), (0x1000, 0x1000 + 200), (0x1000 + 200, 0x1000)] {
             check_buffers(&request(count), io(ok.0, ok.1)).unwrap();
+            check_each(&request(count), io(ok.0, ok.1)).unwrap();
         }
         for bad in [(0x1000, 0x1000 + 198), (0x1002, 0x1000), (0, 0x1000), (0x1000, 0), (0x1001, 0x2000)] {
+            assert!(!are_whole(&request(count), io(bad.0, bad.1)));
             check_buffers(&request(count), io(bad.0, bad.1)).unwrap_err();
         }
         check_buffers(&request(0), io(0, 0)).unwrap();

@@ -197,6 +197,17 @@ pub trait Endpoint: Send + Sync + 'static {
         io: Io,
         edges: Edges<'_, Self::Event>,
     ) -> Result<Self::Completion>;
+
+    /// The same without edges and for nobody to wait for; `None` if it was issued and there is nothing to say of it.
+    ///
+    /// # Safety
+    /// As for [`Self::submit`].
+    unsafe fn submit_unheard(
+        &self,
+        stream: &Self::Stream,
+        executable: &Self::Executable,
+        io: Io,
+    ) -> Result<Option<Self::Completion>>;
 }
 
 /// Tells when one call has finished, right or not; whether it was right is the communicator's to say.

@@ -73,6 +73,7 @@ impl DataType {
     }
 
     /// The type with this ABI number.
+    #[inline]
     pub fn from_abi(value: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|t| *t as u32 == value)
     }
@@ -199,6 +200,7 @@ impl ReduceOp {
     }
 
     /// The operation with this ABI number.
+    #[inline]
     pub fn from_abi(value: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.code() == value)
     }

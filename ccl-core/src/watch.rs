@@ -209,9 +209,15 @@ impl Watch {
 }
 
 impl Status {
-    /// The first failure, which stays. While there is none this is two relaxed loads.
+    /// Whether there is no failure: two relaxed loads.
+    #[inline]
+    pub fn is_sound(&self) -> bool {
+        !self.shared.tripped.load(Ordering::Relaxed) && !self.forked()
+    }
+
+    /// The first failure, which stays.
     pub fn fault(&self) -> Option<Error> {
-        if !self.shared.tripped.load(Ordering::Relaxed) && !self.forked() {
+        if self.is_sound() {
             return None;
         }
         if self.forked() {
@@ -234,6 +240,7 @@ impl Status {
         self.shared.closing.load(Ordering::Acquire)
     }
 
+    #[inline]
     fn forked(&self) -> bool {
         fork::current() != self.generation
     }

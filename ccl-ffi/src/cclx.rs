@@ -106,7 +106,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         // SAFETY: passed on to the caller.
         let (stream, after) = unsafe { (stream.as_ref(), events(n_wait, wait)?) };
         let call = |live: &Live| {
-            let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+            let (dtype, reduction) = (datatype(datatype_number)?, live.reduction(op)?);
             Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
         };
         if n_wait == 0 && signal.is_null() {

@@ -3,11 +3,13 @@
 //! and a call returns once it is submitted (docs/sycl.md).
 
 use crate::call::{Call, What, datatype, rank};
-use crate::entry::{Code, call_entry, null};
-use crate::group::issue;
+use crate::entry::{Code, SUCCESS, call_entry, null};
+use crate::group::{is_open, issue};
 use crate::handle::{Live, OnecclComm};
-use ccl_core::Result;
+use crate::memory;
+use ccl_core::{DataType, ReduceOp, Result};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 
 /// A collective's entry: issues what `call` makes of the caller's arguments.
 ///
@@ -54,11 +56,48 @@ pub unsafe extern "C" fn onecclAllReduce(
     stream: *mut c_void,
 ) -> Code {
     let call = |live: &Live| {
-        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        let (dtype, reduction) = (datatype(datatype_number)?, live.reduction(op)?);
         Ok(Call { what: What::AllReduce, count, dtype, reduction, send, recv })
     };
+    let body = |handle: &'static OnecclComm| {
+        // SAFETY: passed on to the caller.
+        let plain = unsafe { plain_all_reduce(handle, send, recv, count, datatype_number, op, stream) };
+        match plain {
+            Some(submitted) => submitted.map(|()| SUCCESS),
+            // SAFETY: as above.
+            None => unsafe { issue(handle, stream, call) },
+        }
+    };
+    // SAFETY: as above.
+    unsafe { call_entry("onecclAllReduce", communicator, body) }
+}
+
+/// Submits an all-reduce of the kind that is called most: outside a group, on a queue that was used before, with nothing
+/// that would take a second look. What takes one, or is refused, is left to [`issue`].
+///
+/// # Safety
+/// As for [`onecclAllReduce`].
+#[inline(always)]
+unsafe fn plain_all_reduce(
+    handle: &OnecclComm,
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    datatype_number: c_int,
+    op: c_int,
+    queue: *const c_void,
+) -> Option<Result<()>> {
+    let dtype = DataType::from_abi(u32::try_from(datatype_number).ok()?)?;
+    let op = ReduceOp::from_abi(u32::try_from(op).ok()?)?;
+    if queue.is_null() || is_open() || memory::any() {
+        return None;
+    }
+    let live = handle.live_now()?;
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclAllReduce", communicator, stream, call) }
+    let stream = unsafe { live.known_queue(queue)? };
+    handle.ledger.on_streams.store(true, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { live.comm.all_reduce_plainly((count as u64, dtype, op), send, recv, &stream) }
 }
 
 /// The same on the rank `root` only.
@@ -78,7 +117,7 @@ pub unsafe extern "C" fn onecclReduce(
     stream: *mut c_void,
 ) -> Code {
     let call = |live: &Live| {
-        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        let (dtype, reduction) = (datatype(datatype_number)?, live.reduction(op)?);
         Ok(Call { what: What::Reduce { root: rank(root, "root")? }, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
@@ -101,7 +140,7 @@ pub unsafe extern "C" fn onecclReduceScatter(
     stream: *mut c_void,
 ) -> Code {
     let call = |live: &Live| {
-        let (dtype, reduction) = (datatype(datatype_number)?, live.operations.lock().get(op)?);
+        let (dtype, reduction) = (datatype(datatype_number)?, live.reduction(op)?);
         Ok(Call { what: What::ReduceScatter, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.

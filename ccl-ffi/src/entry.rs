@@ -57,6 +57,8 @@ pub(crate) unsafe fn comm_entry(
 ///
 /// # Safety
 /// As for [`comm_entry`].
+// Always inlined, as what it leads to: a call is short, and functions that hand it on would be most of it.
+#[inline(always)]
 pub(crate) unsafe fn call_entry(
     name: &'static str,
     comm: *mut OnecclComm,
@@ -73,17 +75,32 @@ pub(crate) unsafe fn call_entry(
         handle.ledger.begin(name);
         body(handle)
     };
-    contained(checked).unwrap_or_else(|error| {
-        handle.await_end(name);
-        hear(name, &handle.ledger.who_and_where(), &error);
-        handle.ledger.refused(name, &error);
-        error.abi_code()
-    })
+    match contained(checked) {
+        Ok(code) => code,
+        Err(error) => refused(name, handle, &error),
+    }
 }
 
+/// A collective was not made.
+#[cold]
+fn refused(name: &'static str, handle: &OnecclComm, error: &Error) -> Code {
+    handle.await_end(name);
+    hear(name, &handle.ledger.who_and_where(), error);
+    handle.ledger.refused(name, error);
+    error.abi_code()
+}
+
+#[inline(always)]
 fn contained<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic inside the library: {}", words(&*panic)))))
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(panic) => Err(of_panic(&*panic)),
+    }
+}
+
+#[cold]
+fn of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
+    Error::Internal(format!("a panic inside the library: {}", words(panic)))
 }
 
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {

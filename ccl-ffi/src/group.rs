@@ -14,11 +14,11 @@ use crate::host::Step;
 use ccl_core::{Error, Result};
 use ccl_ze::Stream;
 use ccl_ze::hooks;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A call that was checked.
 struct Queued {
@@ -31,7 +31,6 @@ struct Queued {
 
 #[derive(Default)]
 struct Group {
-    depth: usize,
     making: Vec<Making>,
     calls: Vec<Queued>,
     /// The first failure of a call in it: then none is made.
@@ -40,7 +39,12 @@ struct Group {
 
 thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
+    /// How many are open, one in the other.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
+
+/// Threads that have one open. Each call looks, and a thread's own memory takes longer to find.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes a call, now or at the end of this thread's group: on a SYCL queue, or on host buffers where `queue` is null.
 ///
@@ -67,62 +71,70 @@ pub(crate) unsafe fn issue_on(
     stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
     call: impl FnOnce(&Live) -> Result<Call>,
 ) -> Result<Code> {
-    if is_open() {
-        return queue_up(handle, stream, call);
+    // SAFETY: passed on to the caller.
+    match unsafe { issue_checked(handle, stream, call) } {
+        Ok(()) => Ok(SUCCESS),
+        Err(error) => Err(fail_group(error)),
     }
-    let live = handle.live()?;
-    let call = call(&live)?;
-    live.check(&call)?;
-    match stream(&live)? {
-        Some(stream) if live.stands_alone(&call) => {
-            handle.ledger.on_streams.store(true, Ordering::Relaxed);
-            // SAFETY: passed on to the caller.
-            unsafe { live.submit_one(&call, &stream)? };
-        }
-        stream => make(vec![Queued { handle, live, call, stream }]).map_err(|(_, error)| error)?,
-    }
-    Ok(SUCCESS)
 }
 
-/// Leaves a call to the end of this thread's group, which is open. A failure is also the group's.
-fn queue_up(
+/// # Safety
+/// As for [`issue`].
+unsafe fn issue_checked(
     handle: &'static OnecclComm,
     stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
     call: impl FnOnce(&Live) -> Result<Call>,
-) -> Result<Code> {
-    let queued = handle.live().and_then(|live| {
-        let mut call = call(&live)?;
-        live.check(&call)?;
-        let stream = stream(&live)?;
-        if stream.is_none() {
-            // What it is destroyed for, or overwritten by, before the group's end must not be read then.
-            live.fix_scalar(&mut call)?;
-        }
-        Ok(Queued { handle, live, call, stream })
-    });
-    GROUP.with_borrow_mut(|group| match queued {
-        Ok(queued) => {
-            group.calls.push(queued);
-            Ok(SUCCESS)
-        }
-        Err(error) => {
+) -> Result<()> {
+    let live = handle.live()?;
+    let call = call(&live)?;
+    live.check(&call)?;
+    let stream = stream(&live)?;
+    let alone = !is_open() && live.stands_alone(&call);
+    let Some(queue) = stream.as_ref().filter(|_| alone) else {
+        return queue_up(Queued { handle, live, call, stream });
+    };
+    handle.ledger.on_streams.store(true, Ordering::Relaxed);
+    // SAFETY: passed on to the caller.
+    unsafe { live.submit_one(&call, queue) }
+}
+
+/// Leaves a call to the end of this thread's group, if it has one open, and makes it otherwise.
+#[inline(never)]
+fn queue_up(mut queued: Queued) -> Result<()> {
+    if !is_open() {
+        return make(vec![queued]).map_err(|(_, error)| error);
+    }
+    if queued.stream.is_none() {
+        // What it is destroyed for, or overwritten by, before the group's end must not be read then.
+        queued.live.fix_scalar(&mut queued.call)?;
+    }
+    GROUP.with_borrow_mut(|group| group.calls.push(queued));
+    Ok(())
+}
+
+/// A call's failure is also its group's, if this thread has one open.
+#[cold]
+fn fail_group(error: Error) -> Error {
+    if is_open() {
+        GROUP.with_borrow_mut(|group| {
             group.failed.get_or_insert(error.clone());
-            Err(error)
-        }
-    })
+        });
+    }
+    error
 }
 
 /// Whether this thread has a group open.
-fn is_open() -> bool {
-    GROUP.with_borrow(|group| group.depth > 0)
+#[inline(always)]
+pub(crate) fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed) > 0 && DEPTH.get() > 0
 }
 
 /// Refuses what can't be part of a group, and with it the group that this thread has open.
 pub(crate) fn refuse_within(what: &str) -> Result<()> {
+    if !is_open() {
+        return Ok(());
+    }
     GROUP.with_borrow_mut(|group| {
-        if group.depth == 0 {
-            return Ok(());
-        }
         let error = Error::NotImplemented(format!("{what} within a group"));
         group.failed.get_or_insert(error.clone());
         Err(error)
@@ -131,13 +143,11 @@ pub(crate) fn refuse_within(what: &str) -> Result<()> {
 
 /// Leaves the making of a communicator to the end of this thread's group; gives it back where there is none.
 pub(crate) fn defer(making: Making) -> Option<Making> {
-    GROUP.with_borrow_mut(|group| {
-        if group.depth == 0 {
-            return Some(making);
-        }
-        group.making.push(making);
-        None
-    })
+    if !is_open() {
+        return Some(making);
+    }
+    GROUP.with_borrow_mut(|group| group.making.push(making));
+    None
 }
 
 /// Makes calls, in the order that this module is about. A failure comes with the communicator that it is of.
@@ -324,7 +334,9 @@ fn copy_own(live: &Live, sends: &[Call], receives: &[Call]) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn onecclGroupStart() -> Code {
     entry("onecclGroupStart", || {
-        GROUP.with_borrow_mut(|group| group.depth += 1);
+        if DEPTH.replace(DEPTH.get() + 1) == 0 {
+            OPEN.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(SUCCESS)
     })
 }
@@ -333,14 +345,14 @@ pub extern "C" fn onecclGroupStart() -> Code {
 #[unsafe(no_mangle)]
 pub extern "C" fn onecclGroupEnd() -> Code {
     entry("onecclGroupEnd", || {
-        let group = GROUP.with_borrow_mut(|group| match group.depth {
-            0 => Err(Error::InvalidUsage("no group was started on this thread".into())),
-            1 => Ok(std::mem::take(group)),
-            _ => {
-                group.depth -= 1;
-                Ok(Group::default())
-            }
-        })?;
+        let outer = DEPTH.get().checked_sub(1);
+        let outer = outer.ok_or_else(|| Error::InvalidUsage("no group was started on this thread".into()))?;
+        DEPTH.set(outer);
+        let mut group = Group::default();
+        if outer == 0 {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            group = GROUP.take();
+        }
         // Communicators that are being made are told of it all the same: the other ranks wait for this one.
         let made = Making::run_all(group.making);
         if let Some(error) = group.failed {

@@ -97,11 +97,14 @@ impl OnecclComm {
     /// The communicator, for a call.
     pub(crate) fn live(&self) -> Result<Arc<Live>> {
         self.check_process()?;
-        match &*self.state.read() {
-            State::Live(live) => Ok(live.clone()),
-            State::Finalized(_) => Err(Error::InvalidUsage("the communicator is finalized".into())),
-            other => Err(other.absence()),
-        }
+        let state = self.state.read();
+        if let State::Live(live) = &*state { Ok(live.clone()) } else { Err(state.refusal()) }
+    }
+
+    /// The same where the process was checked; none where it takes no call.
+    #[inline(always)]
+    pub(crate) fn live_now(&self) -> Option<Arc<Live>> {
+        if let State::Live(live) = &*self.state.read() { Some(live.clone()) } else { None }
     }
 
     /// Takes no more calls; the communicator.
@@ -188,15 +191,27 @@ impl OnecclComm {
     }
 
     /// Before any lock: in a forked child its holder may not exist.
+    #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        if fork::current() == self.generation {
-            return Ok(());
-        }
-        Err(Error::InvalidUsage("used after fork; a communicator belongs to one process".into()))
+        if fork::current() == self.generation { Ok(()) } else { Err(forked()) }
     }
 }
 
+#[cold]
+fn forked() -> Error {
+    Error::InvalidUsage("used after fork; a communicator belongs to one process".into())
+}
+
 impl State {
+    /// Why it takes no call.
+    #[cold]
+    fn refusal(&self) -> Error {
+        match self {
+            State::Finalized(_) => Error::InvalidUsage("the communicator is finalized".into()),
+            other => other.absence(),
+        }
+    }
+
     fn absence(&self) -> Error {
         match self {
             State::Failed(error) => error.clone(),
@@ -211,31 +226,43 @@ impl State {
 ///
 /// # Safety
 /// `comm` is null or came from this library, or points to a word of readable memory.
+#[inline(always)]
 pub(crate) unsafe fn handle(comm: *mut OnecclComm) -> Result<&'static OnecclComm> {
-    if comm.is_null() {
-        let other = copies::others(copy()).into_iter().find(|other| !copies::is_meant(other));
-        let split = other.map(|other| split(&other.path)).unwrap_or_default();
-        return Err(Error::InvalidArgument(format!(
-            "the communicator is null: it was never made, or its making failed (the log says why){split}"
-        )));
-    }
-    if !comm.is_aligned() {
-        return Err(Error::InvalidArgument(format!("{comm:p} is no communicator")));
-    }
     // SAFETY: readable by this function's contract.
-    let copy_of_maker = unsafe { (&raw const (*comm).copy).read() };
-    if copy_of_maker != copy() {
-        // Another copy's first word lies in that copy; of oneCCL's own little is known but that its file is mapped.
-        let maker = copies::file_of(copy_of_maker);
-        let maker = maker.or_else(|| copies::others(copy()).into_iter().next().map(|other| other.path));
-        let split = maker.map_or_else(|| ", or was not made at all".into(), |maker| split(&maker));
-        return Err(Error::InvalidUsage(format!(
-            "the communicator {comm:p} was not made by this copy of the library ({}){split}",
-            own_path()
-        )));
+    if comm.is_null() || !comm.is_aligned() || unsafe { (&raw const (*comm).copy).read() } != copy() {
+        // SAFETY: passed on to the caller.
+        return Err(unsafe { not_ours(comm) });
     }
     // SAFETY: it has the mark of this copy, whose handles live for ever.
     Ok(unsafe { &*comm })
+}
+
+/// Why a pointer is no handle of this copy.
+///
+/// # Safety
+/// As for [`handle`].
+#[cold]
+unsafe fn not_ours(comm: *mut OnecclComm) -> Error {
+    if comm.is_null() {
+        let other = copies::others(copy()).into_iter().find(|other| !copies::is_meant(other));
+        let split = other.map(|other| split(&other.path)).unwrap_or_default();
+        return Error::InvalidArgument(format!(
+            "the communicator is null: it was never made, or its making failed (the log says why){split}"
+        ));
+    }
+    if !comm.is_aligned() {
+        return Error::InvalidArgument(format!("{comm:p} is no communicator"));
+    }
+    // SAFETY: readable by this function's contract.
+    let copy_of_maker = unsafe { (&raw const (*comm).copy).read() };
+    // Another copy's first word lies in that copy; of oneCCL's own little is known but that its file is mapped.
+    let maker = copies::file_of(copy_of_maker);
+    let maker = maker.or_else(|| copies::others(copy()).into_iter().next().map(|other| other.path));
+    let split = maker.map_or_else(|| ", or was not made at all".into(), |maker| split(&maker));
+    Error::InvalidUsage(format!(
+        "the communicator {comm:p} was not made by this copy of the library ({}){split}",
+        own_path()
+    ))
 }
 
 /// Where else it may have come from, and what helps.

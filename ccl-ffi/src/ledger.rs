@@ -56,6 +56,7 @@ impl Ledger {
     }
 
     /// Counts a collective.
+    #[inline]
     pub(crate) fn begin(&self, name: &'static str) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         *self.latest.lock() = name;

@@ -18,10 +18,15 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Fails if `bytes` bytes are of memory that was handed out, but pass its end or are another device's than `device`: that one's
 /// driver context knows nothing of them.
-#[inline(always)]
 pub(crate) fn check(address: usize, bytes: usize, device: usize) -> Result<()> {
+    if any() { look_up(address, bytes, device) } else { Ok(()) }
+}
+
+/// Whether memory was ever handed out.
+#[inline(always)]
+pub(crate) fn any() -> bool {
     // Whoever names memory of ours has it from a call that has set this.
-    if ANY.load(Ordering::Relaxed) { look_up(address, bytes, device) } else { Ok(()) }
+    ANY.load(Ordering::Relaxed)
 }
 
 fn look_up(address: usize, bytes: usize, device: usize) -> Result<()> {

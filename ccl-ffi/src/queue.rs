@@ -39,6 +39,18 @@ impl Live {
         Ok(stream)
     }
 
+    /// The stream of a queue that was used before.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    pub(crate) unsafe fn known_queue(&self, queue: *const c_void) -> Option<Arc<Stream>> {
+        // SAFETY: passed on to the caller.
+        let key = unsafe { self.comm.key_of_queue(queue).ok()? };
+        let queues = self.queues.lock();
+        queues.0.iter().find(|(known, _)| *known == key).map(|(_, stream)| stream.clone())
+    }
+
     /// Waits for what is on the queues that were used, each at most as long as a call may take.
     pub(crate) fn settle_queues(&self) -> Result<()> {
         let known: Vec<Arc<Stream>> = self.queues.lock().0.iter().map(|(_, stream)| stream.clone()).collect();

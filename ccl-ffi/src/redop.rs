@@ -2,7 +2,7 @@
 
 use crate::call::Reduction;
 use crate::entry::{Code, SUCCESS, comm_entry, null, put};
-use crate::handle::OnecclComm;
+use crate::handle::{Live, OnecclComm};
 use ccl_core::types::Factor;
 use ccl_core::{DataType, Error, ReduceOp, Result};
 use std::collections::BTreeMap;
@@ -20,12 +20,20 @@ pub(crate) struct Operations {
     own: BTreeMap<c_int, Reduction>,
 }
 
-impl Operations {
+impl Live {
     /// The reduction of this number.
-    pub(crate) fn get(&self, number: c_int) -> Result<Reduction> {
-        if let Some(op) = u32::try_from(number).ok().and_then(ReduceOp::from_abi) {
-            return Ok(Reduction::Known(op));
+    pub(crate) fn reduction(&self, number: c_int) -> Result<Reduction> {
+        match u32::try_from(number).ok().and_then(ReduceOp::from_abi) {
+            Some(op) => Ok(Reduction::Known(op)),
+            None => self.operations.lock().get(number),
         }
+    }
+}
+
+impl Operations {
+    /// The communicator's own of this number.
+    #[cold]
+    fn get(&self, number: c_int) -> Result<Reduction> {
         self.own.get(&number).copied().ok_or_else(|| {
             Error::InvalidArgument(format!(
                 "reduction {number}: neither one of the API's nor made by this communicator"

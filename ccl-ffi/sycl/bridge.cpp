@@ -61,6 +61,7 @@ const GraphOf graph_of = reinterpret_cast<GraphOf>(dlsym(RTLD_DEFAULT, "_ZNK4syc
 struct Queue {
     sycl::queue queue;
     bool ask_submit;
+    bool drop_events = false;
     // What is filled; its owner sees to it that this is over.
     void *filled = nullptr;
     // What it is recorded for.
@@ -230,22 +231,38 @@ int queue_is_idle(void *own, uint32_t *idle) {
     return contained([&] { *idle = queue_of(own).ext_oneapi_empty(); });
 }
 
-int queue_to_try(void *own, uint32_t recorded, void **other) {
+void queue_drop_events(void *own) { static_cast<Queue *>(own)->drop_events = true; }
+
+// Submits what nobody wants an event of.
+template <typename Group> void submit_unheard(const Queue &own, sycl::queue &queue, const Group &group) {
+    if (own.drop_events)
+        queue.submit(group);
+    else
+        experimental::submit(queue, group);
+}
+
+int queue_to_try(void *own, uint32_t what, void **other) {
     return contained([&] {
         const auto &like = *static_cast<Queue *>(own);
         auto made = std::make_unique<Queue>(
             sycl::queue(like.queue.get_context(), like.queue.get_device(), sycl::property::queue::in_order()), like.ask_submit);
-        if (recorded) {
+        if (what == CCLX_SYCL_TRY_RECORDED) {
             made->graph = native_graph(made->queue);
             made->graph->begin_recording(made->queue);
         } else {
             made->filled = sycl::malloc_device(1, made->queue);
             if (!made->filled)
                 throw std::bad_alloc();
-            experimental::submit(made->queue, [&](sycl::handler &handler) { handler.memset(made->filled, 0, 1); });
+            made->drop_events = what == CCLX_SYCL_TRY_DROPPED_EVENT;
+            submit_unheard(*made, made->queue, [&](sycl::handler &handler) { handler.memset(made->filled, 0, 1); });
         }
         *other = made.release();
     });
+}
+
+[[gnu::always_inline]] inline void launch_in(sycl::handler &handler, void *kernel, size_t groups, size_t items, const uint64_t *words, size_t word_bytes) {
+    handler.set_arg(0, experimental::raw_kernel_arg(words, word_bytes));
+    handler.parallel_for(sycl::nd_range<1>{groups * items, items}, *static_cast<sycl::kernel *>(kernel));
 }
 
 // The work as a command group.
@@ -267,9 +284,7 @@ auto group_of(const cclx_sycl_work &work, const cclx_sycl_event *const *after, u
             handler.memcpy(work.to, work.from, work.bytes);
             return;
         }
-        handler.set_arg(0, experimental::raw_kernel_arg(work.words, work.word_bytes));
-        const size_t items = work.items;
-        handler.parallel_for(sycl::nd_range<1>{work.groups * items, items}, *static_cast<sycl::kernel *>(work.kernel));
+        launch_in(handler, work.kernel, work.groups, work.items, work.words, work.word_bytes);
     };
 }
 
@@ -312,8 +327,33 @@ int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *c
         } else if (tested)
             in_order(queue, *work, after, count);
         else
-            experimental::submit(queue, group_of(*work, after, count));
+            submit_unheard(*static_cast<Queue *>(own_queue), queue, group_of(*work, after, count));
     });
+}
+
+int launch(void *own_queue, void *kernel, uint64_t groups_items, const uint64_t *words, size_t word_bytes,
+           uint32_t unless_recording) {
+    const auto groups = uint32_t(groups_items >> 32), items = uint32_t(groups_items);
+    if (tested) {
+        cclx_sycl_work work = {};
+        work.kernel = kernel, work.groups = groups, work.items = items;
+        work.words = words, work.word_bytes = word_bytes, work.unless_recording = unless_recording;
+        return submit(own_queue, &work, nullptr, 0, nullptr);
+    }
+    auto &own = *static_cast<Queue *>(own_queue);
+    try {
+        const bool tells = graph_of && (own.ask_submit || unless_recording == CCLX_SYCL_DRIVER_WAS_ASKED);
+        if (!tells && records(own.queue))
+            return CCLX_SYCL_RECORDS;
+        submit_unheard(own, own.queue, [=](sycl::handler &handler) {
+            if (tells && graph_of(&handler))
+                throw Records();
+            launch_in(handler, kernel, groups, items, words, word_bytes);
+        });
+        return 0;
+    } catch (...) {
+        return contained([] { throw; });
+    }
 }
 
 int event_finished(const cclx_sycl_event *event, uint32_t *finished) {
@@ -343,8 +383,10 @@ constexpr cclx_sycl_bridge bridge = {
     kernel_open,
     kernel_close,
     queue_is_idle,
+    queue_drop_events,
     queue_to_try,
     submit,
+    launch,
     event_finished,
     event_close,
 };

@@ -16,8 +16,13 @@ extern "C" {
 #define CCLX_SYCL_LISTS_IMMEDIATE 1
 #define CCLX_SYCL_LISTS_NOT_IMMEDIATE 2
 
+// A fill of a byte is submitted to it that has no event, or one that is dropped; the driver records it as long as it is there.
+#define CCLX_SYCL_TRY_NO_EVENT 0
+#define CCLX_SYCL_TRY_DROPPED_EVENT 1
+#define CCLX_SYCL_TRY_RECORDED 2
+
 // Raised with every change of what follows.
-#define CCLX_SYCL_BRIDGE_VERSION 4
+#define CCLX_SYCL_BRIDGE_VERSION 5
 
 // An event of the runtime, in memory of the caller's.
 typedef struct cclx_sycl_event {
@@ -82,14 +87,19 @@ typedef struct cclx_sycl_bridge {
     // Whether nothing that was submitted is unfinished; what was recorded isn't submitted. May be asked of a queue that records.
     // 0 also where the runtime doesn't know.
     int (*queue_is_idle)(void *own, uint32_t *idle);
-    // Another queue of its device and context: with a fill of a byte submitted to it that has no event, or if `recorded`,
-    // recorded by the driver as long as it is there.
-    int (*queue_to_try)(void *own, uint32_t recorded, void **other);
+    // From now on a submission that nobody wants an event of has one all the same, which is let go at once.
+    void (*queue_drop_events)(void *own);
+    // Another queue of its device and context, to try something on. CCLX_SYCL_TRY_...: what is done with it.
+    int (*queue_to_try)(void *own, uint32_t what, void **other);
 
     // Submits in the queue's order and after the events in `after`; makes `event`, unless that is null: it costs the runtime
     // about a thousand instructions.
     int (*submit)(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *const *after, uint32_t count,
                   cclx_sycl_event *event);
+    // The same of a kernel, after nothing, without an event and not if the queue records: `groups` times `items` work-items.
+    // What it is given fits in registers.
+    int (*launch)(void *own_queue, void *kernel, uint64_t groups_items, const uint64_t *words, size_t word_bytes,
+                  uint32_t unless_recording);
 
     int (*event_finished)(const cclx_sycl_event *event, uint32_t *finished);
     void (*event_close)(cclx_sycl_event *event);

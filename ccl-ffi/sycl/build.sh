@@ -29,7 +29,7 @@ for release in 8 9; do
     done
     mkdir -p "$folder"
     # shellcheck disable=SC2086
-    "${CXX:-c++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror \
+    "${CXX:-c++}" -std=c++17 -O2 -fPIC -fno-plt -shared -fvisibility=hidden -Wall -Wextra -Werror \
         -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING ${BRIDGE_FLAGS:-} -isystem "$root/include" "$here/bridge.cpp" \
         -o "$folder/libcclx_sycl$release.so" "$library" -Wl,--no-undefined,-z,nodelete,-rpath-link,"$root/lib"
     echo "$folder/libcclx_sycl$release.so" >&2

@@ -41,9 +41,9 @@ struct Link {
 pub(crate) struct Finished(AtomicU64);
 
 impl Finished {
-    /// Takes note that the call of `event` has finished.
-    pub(crate) fn note(&self, event: &EventSlot) {
-        let number = event.number();
+    /// Takes note that the call of this number has finished. Whoever asked its event looked at the number before: the event
+    /// may have become a later call's meanwhile.
+    pub(crate) fn note(&self, number: u64) {
         // Of two threads the lower number may stay: then less is known to have finished than has, until the next.
         if number != UNCHAINED && number > self.get() {
             self.0.store(number, Ordering::Relaxed);
@@ -134,8 +134,25 @@ impl Chain {
             && let Some((successor, _)) = self.awaited.front()
             && successor.event.is_signalled().unwrap_or(false)
         {
-            finished.note(&successor.event);
+            finished.note(successor.number);
             self.prune(finished);
+        }
+    }
+
+    /// The event of the latest collective, if that is on `stream` and nobody else holds it but whoever made it.
+    #[inline]
+    pub(crate) fn last_alone_on(&self, stream: u64) -> Option<&Arc<EventSlot>> {
+        let last = self.last.as_ref()?;
+        (last.stream == stream && Arc::strong_count(&last.event) == 2).then_some(&last.event)
+    }
+
+    /// Adds a collective that follows the latest one on its stream, and has its event.
+    #[inline]
+    pub(crate) fn go_on(&mut self) {
+        if let Some(last) = &mut self.last {
+            self.issued += 1;
+            last.number = self.issued;
+            last.event.issued(self.issued, false);
         }
     }
 
@@ -152,5 +169,38 @@ impl Chain {
         if self.last.as_ref().is_some_and(|last| is_own(&last.event)) {
             self.last = None;
         }
+    }
+}
+
+#[cfg(all(test, feature = "soft"))]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::gpu::Gpu;
+    use ccl_core::config::{Config, DeviceChoice};
+
+    #[test]
+    fn a_slot_goes_on_with_nobody_looking_and_an_earlier_end_is_not_the_later_ones() {
+        let config = Config { device: DeviceChoice::Soft, ..Config::default() };
+        let gpu = Gpu::open(&config, 0).unwrap();
+        let (mut chain, finished) = (Chain::new(), Finished::default());
+        let slot = EventSlot::counter(&gpu, false).unwrap();
+        assert!(chain.last_alone_on(1).is_none());
+        chain.push(1, &slot, false, None, &finished);
+        assert!(Arc::ptr_eq(chain.last_alone_on(1).unwrap(), &slot));
+        assert!(chain.last_alone_on(2).is_none(), "another stream's");
+        let waiter = slot.clone();
+        assert!(chain.last_alone_on(1).is_none(), "somebody may be waiting");
+        let number = waiter.number();
+        drop(waiter);
+        chain.go_on();
+        assert_eq!(slot.number(), number + 1);
+        finished.note(number);
+        assert!(!finished.has(&slot));
+        assert!(chain.predecessor(Some(2), &finished).is_some(), "what comes on another stream waits");
+        assert!(chain.predecessor(Some(1), &finished).is_none());
+        finished.note(slot.number());
+        assert!(finished.has(&slot));
+        assert!(chain.predecessor(Some(2), &finished).is_none());
     }
 }

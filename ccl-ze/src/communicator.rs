@@ -8,7 +8,7 @@ mod split;
 use crate::bounds;
 use crate::buffer::{Buffer, Element};
 use crate::completion::Completion;
-use crate::endpoint::ZeDevice;
+use crate::endpoint::{Completed, ZeDevice};
 use crate::gpu::Gpu;
 use crate::kernel::KernelFacts;
 use crate::line::PlaceInLine;
@@ -17,7 +17,7 @@ use crate::saving::Saving;
 use crate::stream::Stream;
 use crate::sycl::Queue;
 use ccl_core::bootstrap::{self, UniqueId};
-use ccl_core::comm::{self, FaultHandler, StartState};
+use ccl_core::comm::{self, FaultHandler, Health, StartState};
 use ccl_core::config::{Check, Config, OnError};
 use ccl_core::device::{Edges, Io, Place};
 use ccl_core::mesh::Mesh;
@@ -127,6 +127,13 @@ impl Builder {
     }
 }
 
+/// A recording answers for the communicators whose calls it holds.
+fn recorded(call: &Completed, health: &Arc<Health>) {
+    if let Completed::Recorded(recording, _) = call {
+        recording.answer_for(health);
+    }
+}
+
 /// What CCLX_ON_ERROR asks for.
 fn default_handler(config: &Config, rank: usize, n: usize) -> FaultHandler {
     let ends = config.on_error == Some(OnError::Abort);
@@ -219,11 +226,13 @@ impl Communicator {
     }
 
     /// This rank.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.core.rank()
     }
 
     /// Number of ranks.
+    #[inline]
     pub fn world_size(&self) -> usize {
         self.core.world_size()
     }
@@ -246,6 +255,7 @@ impl Communicator {
     }
 
     /// The device's number.
+    #[inline]
     pub fn device_index(&self) -> usize {
         self.gpu.index()
     }
@@ -305,6 +315,7 @@ impl Communicator {
     ///
     /// # Safety
     /// As for [`Self::stream_from_queue`].
+    #[inline(always)]
     pub unsafe fn key_of_queue(&self, queue: *const c_void) -> Result<usize> {
         let bridge = self.gpu.bridge()?;
         // SAFETY: passed on to the caller.
@@ -411,6 +422,7 @@ impl Communicator {
     }
 
     /// A request in the configured order and in one row.
+    #[inline(always)]
     pub fn request(&self, count: u64, dtype: DataType, op: ReduceOp) -> Request {
         Request { count, dtype, op, order: self.config.order, period: None, registered: None }
     }
@@ -419,6 +431,7 @@ impl Communicator {
     ///
     /// # Safety
     /// As for [`Self::all_reduce_with`].
+    #[inline]
     pub unsafe fn all_reduce_raw(
         &self,
         request: &Request,
@@ -431,11 +444,34 @@ impl Communicator {
         unsafe { self.all_reduce_with(request, send, recv, stream, CallOptions { after, signal: None }) }
     }
 
+    /// The same of a call that few checks are enough for, and that nobody waits for: `None` if this isn't one. Nothing was done
+    /// then, and [`Self::all_reduce_raw`] is what makes or refuses it.
+    ///
+    /// # Safety
+    /// As for [`Self::all_reduce_with`].
+    // Always inlined, as what it leads to: a call is short, and functions that hand it on would be most of it.
+    #[inline(always)]
+    pub unsafe fn all_reduce_plainly(
+        &self,
+        (count, dtype, op): (u64, DataType, ReduceOp),
+        send: *const c_void,
+        recv: *mut c_void,
+        stream: &Stream,
+    ) -> Option<Result<()>> {
+        if self.config.check != Check::Off || self.saving.is_some() {
+            return None;
+        }
+        let request = self.request(count, dtype, op);
+        // SAFETY: passed on to the caller.
+        unsafe { self.core.all_reduce_plainly(&request, Io { send, recv }, stream, recorded) }
+    }
+
     /// The same with all options.
     ///
     /// # Safety
     /// `send` and `recv` must hold `request.count` elements until the completion says so, or as long as what records the
     /// stream may be replayed; the events must be live, of the device's context.
+    #[inline]
     pub unsafe fn all_reduce_with(
         &self,
         request: &Request,
@@ -446,9 +482,7 @@ impl Communicator {
     ) -> Result<Completion> {
         let io = Io { send, recv };
         if self.config.check != Check::Off {
-            // A communicator that has failed says so, without another look at anything.
-            self.core.check_call(request, io)?;
-            bounds::buffers(&self.gpu, request, send, recv)?;
+            self.check_memory(request, io)?;
         }
         let submit = |after: &[ze_event_handle_t]| {
             let edges = Edges { after, signal: options.signal };
@@ -460,5 +494,12 @@ impl Communicator {
             // SAFETY: as above.
             Some(saving) => unsafe { saving.around(&self.core, request, io, stream, options, submit) },
         }
+    }
+
+    #[cold]
+    fn check_memory(&self, request: &Request, io: Io) -> Result<()> {
+        // A communicator that has failed says so, without another look at anything.
+        self.core.check_call(request, io)?;
+        bounds::buffers(&self.gpu, request, io.send, io.recv)
     }
 }

@@ -431,6 +431,7 @@ impl Endpoint for ZeEndpoint {
         self.registry.remove(number, recorded);
     }
 
+    #[inline]
     unsafe fn submit(
         &self,
         stream: &Stream,
@@ -440,5 +441,11 @@ impl Endpoint for ZeEndpoint {
     ) -> Result<Completed> {
         // SAFETY: passed on to the caller.
         unsafe { self.enqueue(stream, executable, io, edges) }
+    }
+
+    #[inline]
+    unsafe fn submit_unheard(&self, stream: &Stream, executable: &Executable, io: Io) -> Result<Option<Completed>> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.enqueue_unheard(stream, executable, io) }
     }
 }

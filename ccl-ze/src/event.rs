@@ -68,12 +68,13 @@ impl EventSlot {
 
     /// Waits for its call, or until `give_up` says so: false then.
     pub(crate) fn wait_unless(&self, give_up: &mut dyn FnMut() -> bool) -> Result<bool> {
+        let number = self.number();
         if self.gpu.api.software && self.is_bounded() && self.queue.is_none() {
             // On the software driver a wait without a limit executes the call on this thread, which saves a switch; it
             // ends, since the kernel's own waits do.
             // SAFETY: a live event.
             unsafe { ze!(self.gpu.api, zeEventHostSynchronize(self.handle, u64::MAX))? };
-            self.gpu.finished.note(self);
+            self.gpu.finished.note(number);
             return Ok(true);
         }
         while !self.wait_for(SLICE)? {
@@ -117,10 +118,11 @@ impl EventSlot {
 
     /// Waits at most `limit`; false if the event isn't signalled by then.
     pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
+        let number = self.number();
         if let Some(event) = &self.queue {
             let finished = event.wait_for(&self.gpu, limit)?;
             if finished {
-                self.gpu.finished.note(self);
+                self.gpu.finished.note(number);
             }
             return Ok(finished);
         }
@@ -131,7 +133,7 @@ impl EventSlot {
             ZE_RESULT_NOT_READY => Ok(false),
             code => {
                 api.check("zeEventHostSynchronize", code)?;
-                self.gpu.finished.note(self);
+                self.gpu.finished.note(number);
                 Ok(true)
             }
         }
@@ -238,7 +240,7 @@ impl Events {
 
     /// For a device that is only pretended: nothing is unfinished.
     pub(crate) fn presume_finished(&self) {
-        self.slots.iter().for_each(|slot| self.gpu.finished.note(slot));
+        self.slots.iter().for_each(|slot| self.gpu.finished.note(slot.number()));
     }
 
     /// Never destroys the events: work that uses them is unfinished.
@@ -265,7 +267,7 @@ impl Events {
                     return Ok(slot.clone());
                 }
                 if self.gpu.finished.has(slot) || slot.is_signalled()? {
-                    self.gpu.finished.note(slot);
+                    self.gpu.finished.note(slot.number());
                     // SAFETY: its call has finished, and whoever waits on it would hold it.
                     unsafe { ze!(self.gpu.api, zeEventHostReset(slot.handle))? };
                     return Ok(slot.clone());

@@ -6,7 +6,7 @@ use crate::chain::{Chain, Finished};
 use crate::driver;
 use crate::kernels::Family;
 use crate::module::Modules;
-use crate::sycl::{Bridge, Recordings, SyclDevice};
+use crate::sycl::{Bridge, Recordings, SyclDevice, TellsIdle};
 use ccl_core::config::{Config, EventChoice};
 use ccl_core::device::{DeviceFacts, DeviceFamily};
 use ccl_core::protocol::LineForm;
@@ -38,7 +38,7 @@ pub(crate) struct Gpu {
     /// SYCL graphs that are being recorded.
     pub(crate) sycl_graphs: Recordings,
     /// See [`crate::sycl::Queue::tells_idle`]; known with the first queue.
-    pub(crate) queues_tell_idle: OnceLock<bool>,
+    pub(crate) queues_tell_idle: OnceLock<TellsIdle>,
     /// Whether the driver tells of a queue's command list that it records it; likewise.
     pub(crate) lists_of_queues_tell: OnceLock<bool>,
     /// The bridge to the runtime whose context this is, or why there is none.
@@ -192,11 +192,16 @@ impl Gpu {
     }
 
     /// The bridge to the SYCL runtime whose context this device is used in.
+    #[inline]
     pub(crate) fn bridge(&self) -> Result<&'static Bridge> {
-        self.bridge.as_ref().copied().map_err(Clone::clone)
+        match &self.bridge {
+            Ok(bridge) => Ok(bridge),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// The device's number among those that the driver shows.
+    #[inline]
     pub(crate) fn index(&self) -> usize {
         self.index
     }

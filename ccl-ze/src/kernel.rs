@@ -1,6 +1,7 @@
 //! A device kernel: what the driver says of it, its arguments, and its launch.
 
 use crate::api::{Api, ze};
+use crate::gpu::Gpu;
 use crate::kernels::{self, Signature};
 use crate::sycl;
 use ccl_core::{Error, Result};
@@ -13,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 const ANY_MEMORY: ze_kernel_indirect_access_flags_t =
     ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST | ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE | ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED;
 /// Most arguments of a kernel.
-const MOST_ARGUMENTS: usize = 40;
+pub(crate) const MOST_ARGUMENTS: usize = 40;
 
 /// What the driver says of a kernel.
 #[doc(hidden)]
@@ -281,6 +282,30 @@ impl Kernel {
         let work = sycl::Work::Launch { kernel, groups, items: self.facts.group_size, words };
         // SAFETY: passed on to the caller.
         unsafe { queue.submit(work, after, end, unless_recording) }
+    }
+
+    /// Goes on with a launch, as [`sycl::Queue::go_on`] does; never with its first one.
+    ///
+    /// # Safety
+    /// As for [`Kernel::submit`].
+    #[inline(always)]
+    pub(crate) unsafe fn go_on(
+        &self,
+        gpu: &Gpu,
+        queue: &Arc<sycl::Queue>,
+        groups: u32,
+        words: &[u64],
+        event: &sycl::Event,
+        number: Option<u64>,
+    ) -> Result<sycl::GoneOn> {
+        match self.on_queues.get() {
+            Some(known) if words.len() == self.sizes.len() => {
+                let size = (groups, self.facts.group_size);
+                // SAFETY: passed on to the caller.
+                unsafe { queue.go_on(gpu, &known.kernel, size, words, event, number) }
+            }
+            _ => Ok(sycl::GoneOn::No),
+        }
     }
 
     fn for_queues(&self, queue: &sycl::Queue) -> Result<QueueKernel> {

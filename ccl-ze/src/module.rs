@@ -88,7 +88,8 @@ pub(crate) struct Modules {
 /// A kernel of a loaded family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KernelId {
-    family: Family,
+    /// Its family's.
+    number: usize,
     index: usize,
 }
 
@@ -127,12 +128,15 @@ impl Modules {
     /// A kernel by its name; none if its family isn't loaded or has none of that name.
     pub(crate) fn find(&self, family: Family, name: &str) -> Option<KernelId> {
         let kernels = &self.loaded[family.number()].get()?.kernels;
-        kernels.iter().position(|kernel| kernel.facts.name == name).map(|index| KernelId { family, index })
+        kernels
+            .iter()
+            .position(|kernel| kernel.facts.name == name)
+            .map(|index| KernelId { number: family.number(), index })
     }
 
     /// A kernel that [`Modules::find`] found.
     pub(crate) fn kernel(&self, id: KernelId) -> &Kernel {
-        let module = self.loaded[id.family.number()].get();
+        let module = self.loaded[id.number].get();
         &module.expect("found in a loaded family, which stays loaded").kernels[id.index]
     }
 

@@ -82,19 +82,16 @@ impl<K: Key, T> PlanCache<K, T> {
     }
 
     /// The same, made and cached now if it isn't there.
-    #[inline]
+    #[inline(always)]
     pub fn get_or_make<E>(&mut self, request: &K, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        let entry = match self.find(request) {
-            Some(entry) => entry,
-            None => {
-                self.insert(*request, make()?);
-                self.last
-            }
-        };
-        Ok(&self.entries[entry].as_ref().expect("found, or put there just now").value)
+        // The first look is all that most calls take.
+        let last = self.entries[self.last].as_ref();
+        if !last.is_some_and(|entry| entry.request == *request) && self.find(request).is_none() {
+            self.insert(*request, make()?);
+        }
+        Ok(&self.entries[self.last].as_ref().expect("found, or put there just now").value)
     }
 
-    #[inline]
     fn find(&mut self, request: &K) -> Option<usize> {
         self.clock += 1;
         let is_it = |entry: &Option<Entry<K, T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);

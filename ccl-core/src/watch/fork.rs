@@ -25,6 +25,7 @@ pub fn generation() -> Result<u32> {
 }
 
 /// The same, on the hot path; right once [`generation`] was asked.
+#[inline]
 pub fn current() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }

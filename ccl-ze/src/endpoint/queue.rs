@@ -3,16 +3,20 @@
 use super::{Completed, Executable, Kind, ZeEndpoint};
 use crate::event::{EventSlot, Events, FIRST_EVENTS};
 use crate::hooks;
-use crate::stream::Stream;
-use crate::sycl::{End, Event, Queue, Work};
+use crate::kernel::MOST_ARGUMENTS;
+use crate::module::KernelId;
+use crate::stream::{Form, Stream};
+use crate::sycl::{End, Event, GoneOn, Queue, Work};
 use ccl_core::device::{Edges, Io};
 use ccl_core::{Error, Result};
 use level_zero_sys::ze_event_handle_t;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 impl ZeEndpoint {
     /// # Safety
     /// As for [`ccl_core::device::Endpoint::submit`].
+    #[inline]
     pub(super) unsafe fn on_queue(
         &self,
         stream: &Stream,
@@ -27,7 +31,50 @@ impl ZeEndpoint {
                     .into(),
             ));
         }
-        let recording = queue.is_known_to_record(&self.gpu)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.begin_on_queue(stream, queue, executable, io, GoneOn::No) }
+    }
+
+    /// The same without edges, for nobody to wait for.
+    ///
+    /// # Safety
+    /// As above.
+    pub(super) unsafe fn enqueue_unheard(
+        &self,
+        stream: &Stream,
+        executable: &Executable,
+        io: Io,
+    ) -> Result<Option<Completed>> {
+        if let Form::OnQueue(queue) = &stream.form {
+            stream.check_device(&self.gpu)?;
+            // SAFETY: passed on to the caller.
+            return match unsafe { self.go_on(stream, queue, executable, io)? } {
+                GoneOn::Yes => Ok(None),
+                // SAFETY: as above.
+                not => unsafe { self.begin_on_queue(stream, queue, executable, io, not) }.map(Some),
+            };
+        }
+        // SAFETY: as above.
+        unsafe { self.enqueue(stream, executable, io, Edges { after: &[], signal: None }) }.map(Some)
+    }
+
+    /// A call that doesn't just go on.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(never)]
+    unsafe fn begin_on_queue(
+        &self,
+        stream: &Stream,
+        queue: &Arc<Queue>,
+        executable: &Executable,
+        io: Io,
+        gone_on: GoneOn,
+    ) -> Result<Completed> {
+        let recording = match gone_on {
+            GoneOn::Records => Some(true),
+            _ => queue.is_known_to_record(&self.gpu)?,
+        };
         if recording != Some(true) {
             // SAFETY: passed on to the caller.
             let issued = unsafe { self.issue_on_queue(stream, queue, executable, io, recording.is_none())? };
@@ -37,10 +84,41 @@ impl ZeEndpoint {
         }
         match queue.captured(&self.gpu)? {
             // SAFETY: as above.
-            Some(list) => unsafe { self.enqueue(&list, executable, io, edges) },
+            Some(list) => unsafe { self.enqueue(&list, executable, io, Edges { after: &[], signal: None }) },
             // SAFETY: as above.
             None => unsafe { self.record_on_queue(stream, queue, executable, io) },
         }
+    }
+
+    /// Issues a call that follows one of this communicator's on the same queue, if both need no event: the slot of that one
+    /// then tells the end of both.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn go_on(&self, stream: &Stream, queue: &Arc<Queue>, executable: &Executable, io: Io) -> Result<GoneOn> {
+        const NOT: GoneOn = GoneOn::No;
+        let mut words = [const { MaybeUninit::uninit() }; MOST_ARGUMENTS];
+        let Some(Launch { kernel, groups, counted, words }) = executable.launch(io, &mut words) else { return Ok(NOT) };
+        let kernel = self.gpu.modules.kernel(kernel);
+        let mut chain = self.gpu.chain.lock();
+        let Some(slot) = chain.last_alone_on(stream.id) else { return Ok(NOT) };
+        let Some(event) = slot.on_queue().filter(|event| event.is_counted_by(&self.host)) else { return Ok(NOT) };
+        let number = counted.then(|| self.host.next());
+        // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
+        match unsafe { kernel.go_on(&self.gpu, queue, groups, words, event, number) } {
+            Ok(GoneOn::Yes) => {}
+            Ok(not) => return Ok(not),
+            Err(error) => {
+                self.host.lost_count();
+                return Err(error);
+            }
+        }
+        if counted {
+            self.host.took_next();
+        }
+        chain.go_on();
+        Ok(GoneOn::Yes)
     }
 
     /// With `unless_recording` nothing is issued if the queue turns out to record: `None`.
@@ -166,6 +244,48 @@ impl ZeEndpoint {
             Kind::Fused(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
             Kind::Mhc(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
         }
+    }
+}
+
+/// Room for a launch's arguments.
+type Words = [MaybeUninit<u64>; MOST_ARGUMENTS];
+
+/// A launch as it is submitted.
+struct Launch<'a> {
+    kernel: KernelId,
+    groups: u32,
+    /// Whether the device counts it as a collective.
+    counted: bool,
+    words: &'a [u64],
+}
+
+impl Executable {
+    /// Its launch, if it is one whose arguments need nothing to be kept.
+    #[inline(always)]
+    fn launch<'a>(&self, io: Io, words: &'a mut Words) -> Option<Launch<'a>> {
+        let launch = |&kernel: &KernelId, &groups: &u32, counted, words| Launch { kernel, groups, counted, words };
+        match &self.kind {
+            Kind::Push { kernel, groups, arguments } => Some(launch(kernel, groups, true, put(arguments, io, words))),
+            Kind::Ring { kernel, groups, arguments } => Some(launch(kernel, groups, true, put(arguments, io, words))),
+            Kind::Channel { kernel, groups, arguments, table: None } => {
+                Some(launch(kernel, groups, self.is_counted(), put(arguments, io, words)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A collective's arguments, of which the first two are the buffers, in `words`.
+#[inline(always)]
+fn put<'a, const N: usize>(arguments: &[u64; N], io: Io, words: &'a mut Words) -> &'a [u64] {
+    const { assert!(N >= 2 && N <= MOST_ARGUMENTS) };
+    // SAFETY: room for as many words, all of which are written before they are read.
+    unsafe {
+        let first = words.as_mut_ptr().cast::<u64>();
+        first.copy_from_nonoverlapping(arguments.as_ptr(), N);
+        first.write(io.send as u64);
+        first.add(1).write(io.recv as u64);
+        std::slice::from_raw_parts(first, N)
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 /// The version of the declarations.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Major versions of libsycl for which there is a bridge.
 pub const RELEASES: [u32; 2] = [8, 9];
 /// Most devices that are asked for.
@@ -60,9 +60,11 @@ pub(super) struct Functions {
     pub(super) kernel_open: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut *mut c_void) -> c_int,
     pub(super) kernel_close: unsafe extern "C" fn(*mut c_void),
     pub(super) queue_is_idle: unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int,
+    pub(super) queue_drop_events: unsafe extern "C" fn(*mut c_void),
     pub(super) queue_to_try: unsafe extern "C" fn(*mut c_void, u32, *mut *mut c_void) -> c_int,
     pub(super) submit:
         unsafe extern "C" fn(*mut c_void, *const RawWork, *const *const RawEvent, u32, *mut RawEvent) -> c_int,
+    pub(super) launch: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const u64, usize, u32) -> c_int,
     pub(super) event_finished: unsafe extern "C" fn(*const RawEvent, *mut u32) -> c_int,
     pub(super) event_close: unsafe extern "C" fn(*mut RawEvent),
 }
@@ -75,6 +77,10 @@ pub(super) const LISTS_NOT_IMMEDIATE: u32 = 2;
 pub(super) const RECORDS: c_int = 2;
 /// The driver doesn't capture the queue's list.
 pub(super) const DRIVER_WAS_ASKED: u32 = 2;
+/// What is done with a queue to try something on.
+pub(super) const TRY_NO_EVENT: u32 = 0;
+pub(super) const TRY_DROPPED_EVENT: u32 = 1;
+pub(super) const TRY_RECORDED: u32 = 2;
 /// What a queue says that only tells as it is submitted to.
 pub(super) const ASK_SUBMIT: u32 = 2;
 

@@ -48,10 +48,16 @@ pub(super) struct Place {
     /// Whether the latest submission is that one, and the event not made yet.
     behind: bool,
     /// That submission's number as the device counts it.
-    number: Option<u64>,
+    pub(super) number: Option<u64>,
 }
 
 impl Place {
+    /// Whether the latest submission was to `queue` and without an event, and none was made since.
+    #[inline]
+    pub(super) fn is_behind(&self, queue: &Arc<Queue>) -> bool {
+        self.behind && self.queue.as_ref().is_some_and(|known| Arc::ptr_eq(known, queue))
+    }
+
     /// The event, if there is one.
     pub(super) fn get(&self) -> Option<*const RawEvent> {
         self.there.then_some(&raw const self.raw)
@@ -132,7 +138,12 @@ impl Event {
         if !place.make(self.bridge)? {
             return match place.captured(gpu)? {
                 Some(list) => self.is_counted(place.number, &list),
-                None => place.queue.as_ref().map_or(Ok(true), |queue| queue.is_idle()),
+                None => match &place.queue {
+                    Some(queue) if !queue.is_idle()? => {
+                        self.was_counted(place.number, &mut || Ok(None)).map(|done| done == Some(true))
+                    }
+                    _ => Ok(true),
+                },
             };
         }
         let Some(event) = place.get() else { return Ok(true) };
@@ -146,14 +157,7 @@ impl Event {
     /// The same while the driver captures `list`: that can't be asked, but the device counts.
     #[cold]
     fn is_counted(&self, number: Option<u64>, list: &Stream) -> Result<bool> {
-        let done = match (&self.counts, number) {
-            (Some(counts), Some(number)) => counts.has_done(number, &mut || capture::of(list))?,
-            _ => None,
-        };
-        if done == Some(true) {
-            // The kernel says so before its very last instruction.
-            std::thread::sleep(PAUSE);
-        }
+        let done = self.was_counted(number, &mut || capture::of(list))?;
         done.ok_or_else(|| {
             Error::NotImplemented(
                 "to tell whether earlier calls on a SYCL queue have finished while the driver records it: end the recording \
@@ -161,6 +165,30 @@ impl Event {
                     .into(),
             )
         })
+    }
+
+    /// Whether the device has counted submission `number`, if that is known; `recording` as for [`Counts::has_done`].
+    #[cold]
+    fn was_counted(
+        &self,
+        number: Option<u64>,
+        recording: &mut dyn FnMut() -> Result<Option<Arc<Recording>>>,
+    ) -> Result<Option<bool>> {
+        let done = match (&self.counts, number) {
+            (Some(counts), Some(number)) => counts.has_done(number, recording)?,
+            _ => None,
+        };
+        if done == Some(true) {
+            // The kernel says so before its very last instruction.
+            std::thread::sleep(PAUSE);
+        }
+        Ok(done)
+    }
+
+    /// Whether `counts` counts what it is given to.
+    #[inline]
+    pub(crate) fn is_counted_by<T: Counts + 'static>(&self, counts: &Arc<T>) -> bool {
+        self.counts.as_ref().is_some_and(|own| std::ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(counts)))
     }
 
     /// Waits at most `limit`; false if it has not finished by then.

@@ -9,5 +9,5 @@ mod recordings;
 pub(crate) use bridge::{Bridge, SyclDevice};
 pub use bridge::{RELEASES, beside, file_name};
 pub(crate) use event::{Counts, Event};
-pub(crate) use queue::{End, Kernel, Queue, Work};
+pub(crate) use queue::{End, GoneOn, Kernel, Queue, TellsIdle, Work};
 pub(crate) use recordings::Recordings;

@@ -2,6 +2,7 @@
 
 use super::bridge::{
     ASK_SUBMIT, Bridge, DRIVER_WAS_ASKED, LISTS_NOT_IMMEDIATE, LISTS_USUAL, QueueFacts, RECORDS, RawWork,
+    TRY_DROPPED_EVENT, TRY_NO_EVENT, TRY_RECORDED,
 };
 use super::event::{Event, RawEvent};
 use crate::api::ze;
@@ -58,6 +59,28 @@ pub(crate) enum End<'a> {
     OfAll(&'a Event, Option<u64>),
 }
 
+/// Of which submissions the runtime can tell that none is unfinished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TellsIdle {
+    /// Of none.
+    Never,
+    /// Of such as have no event.
+    WithoutEvents,
+    /// Of such as have one, even if nobody keeps it.
+    WithEvents,
+}
+
+/// What came of [`Queue::go_on`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GoneOn {
+    /// It was submitted.
+    Yes,
+    /// Not: nothing else tells the end of what came before.
+    No,
+    /// Not: the queue records.
+    Records,
+}
+
 /// A kernel of ours as the runtime has it. Dropped before the `ze_kernel_handle_t` it was made from.
 pub(crate) struct Kernel {
     bridge: &'static Bridge,
@@ -87,6 +110,7 @@ impl Queue {
     ///
     /// # Safety
     /// `queue` is a live `sycl::queue` of the bridge's runtime.
+    #[inline]
     pub(crate) unsafe fn key(bridge: &Bridge, queue: *const c_void) -> usize {
         // SAFETY: passed on to the caller.
         unsafe { (bridge.functions.queue_key)(queue) }
@@ -114,7 +138,15 @@ impl Queue {
                     .into(),
             ));
         }
-        opened.tells_idle = *gpu.queues_tell_idle.get_or_init(|| opened.try_idle(gpu).unwrap_or(false));
+        match gpu.queues_tell_idle.get_or_init(|| opened.try_telling(gpu)) {
+            TellsIdle::Never => {}
+            TellsIdle::WithoutEvents => opened.tells_idle = true,
+            TellsIdle::WithEvents => {
+                // SAFETY: an own handle that nobody else has yet.
+                unsafe { (bridge.functions.queue_drop_events)(opened.own) };
+                opened.tells_idle = true;
+            }
+        }
         let lists_tell = *gpu.lists_of_queues_tell.get_or_init(|| opened.try_list(gpu).unwrap_or(false));
         if lists_tell && facts.lists == LISTS_USUAL {
             opened.telling_list = opened.list_handle()?;
@@ -122,11 +154,11 @@ impl Queue {
         Ok(opened)
     }
 
-    /// Another queue of its device and context to try something on.
-    fn to_try(&self, recorded: bool) -> Result<Queue> {
+    /// Another queue of its device and context to try something on (`TRY_...`).
+    fn to_try(&self, what: u32) -> Result<Queue> {
         let mut own = null_mut();
         // SAFETY: an own handle, and a place for the other.
-        let code = unsafe { (self.bridge.functions.queue_to_try)(self.own, recorded.into(), &raw mut own) };
+        let code = unsafe { (self.bridge.functions.queue_to_try)(self.own, what, &raw mut own) };
         self.bridge.check("sycl::queue", code)?;
         let (list, telling_list) = (Mutex::default(), null_mut());
         Ok(Queue { bridge: self.bridge, own, key: 0, list, tells_idle: false, telling_list })
@@ -135,15 +167,24 @@ impl Queue {
     /// Whether the driver tells of a usual queue's command list that it records it. With an adapter that has other lists
     /// beside (v2's batches), or none that records, it doesn't. The runtime takes five times as long to tell.
     fn try_list(&self, gpu: &Gpu) -> Result<bool> {
-        let tried = self.to_try(true)?;
+        let tried = self.to_try(TRY_RECORDED)?;
         let list = tried.list_handle()?;
         Ok(!list.is_null() && crate::capture::is_capturing(&gpu.api, list)?)
     }
 
-    /// Whether a queue like this one is known to be idle after a submission without an event. To an adapter that orders by
-    /// events (v1) it never is.
-    fn try_idle(&self, gpu: &Gpu) -> Result<bool> {
-        let tried = self.to_try(false)?;
+    /// An adapter that orders by events (v1) looks at the last one, and doesn't trust one that nobody asked for.
+    fn try_telling(&self, gpu: &Gpu) -> TellsIdle {
+        let tells = |what| self.try_idle(gpu, what).unwrap_or(false);
+        match () {
+            () if tells(TRY_NO_EVENT) => TellsIdle::WithoutEvents,
+            () if tells(TRY_DROPPED_EVENT) => TellsIdle::WithEvents,
+            () => TellsIdle::Never,
+        }
+    }
+
+    /// Whether a queue like this one is known to be idle after a submission without an event, or with one that was dropped.
+    fn try_idle(&self, gpu: &Gpu, what: u32) -> Result<bool> {
+        let tried = self.to_try(what)?;
         let list = tried.list_handle()?;
         if list.is_null() {
             // It is not known when the fill is over: what it fills stays.
@@ -310,6 +351,46 @@ impl Queue {
                 Ok(submitted)
             }
         }
+    }
+
+    /// Submits a launch behind one that [`End::OfAll`] was asked for with `event`, which then tells of both; not if the
+    /// queue records. `number` is this one's as the device counts.
+    ///
+    /// # Safety
+    /// As for [`Queue::submit`].
+    #[inline(always)]
+    pub(crate) unsafe fn go_on(
+        self: &Arc<Self>,
+        gpu: &Gpu,
+        kernel: &Kernel,
+        (groups, items): (u32, u32),
+        words: &[u64],
+        event: &Event,
+        number: Option<u64>,
+    ) -> Result<GoneOn> {
+        let mut place = event.place.lock();
+        if !place.is_behind(self) {
+            return Ok(GoneOn::No);
+        }
+        let unless_recording = if self.telling_list.is_null() {
+            1
+        } else if crate::capture::is_capturing(&gpu.api, self.telling_list)? {
+            return Ok(GoneOn::Records);
+        } else {
+            DRIVER_WAS_ASKED
+        };
+        let size = u64::from(groups) << 32 | u64::from(items);
+        // SAFETY: own handles, and words that take the bytes it says. The rest is the caller's duty.
+        let code = unsafe {
+            let launch = self.bridge.functions.launch;
+            launch(self.own, kernel.own, size, words.as_ptr(), size_of_val(words), unless_recording)
+        };
+        if code == RECORDS {
+            return Ok(GoneOn::Records);
+        }
+        self.bridge.check("sycl::queue::submit", code)?;
+        place.number = number;
+        Ok(GoneOn::Yes)
     }
 
     /// The runtime's own kernel on a Level Zero kernel that nobody else sets arguments of.
