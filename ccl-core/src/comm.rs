@@ -1,5 +1,6 @@
 //! The communicator: init, the check of every call, issue order, and the failure that poisons it.
 
+mod claim;
 mod collective;
 mod completion;
 mod connect;
@@ -20,6 +21,7 @@ use crate::protocol::channel::ChannelState;
 use crate::protocol::{CommState, MAX_WIRES, TAG_LIMIT};
 use crate::topology::{self, Hello};
 use crate::watch::{Watch, WatchOptions};
+use claim::Claim;
 use connect::{Litmus, connect, litmus};
 use parking_lot::Mutex;
 use register::Registrations;
@@ -148,6 +150,7 @@ impl<D: Device> Communicator<D> {
             mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
         let mut agreed = topology::agree(&hellos, config)?;
         device.await_turn()?;
+        let _claim = Claim::of(device, mesh, config, (hellos[0].name, hellos[0].process))?;
         // That may have taken any time, and is bounded by itself.
         mesh.set_deadline(config.connection_timeout);
         let reaches = hellos.iter().enumerate().all(|(peer, hello)| peer == rank || device.reaches(&hello.device));

@@ -98,6 +98,9 @@ pub struct Edges<'a, Event> {
     pub signal: Option<Event>,
 }
 
+/// What stands for a communicator that is being made: alike on all its ranks, and like no other's as far as chance goes.
+pub type ClaimKey = (u32, u64);
+
 /// A device that collectives run on.
 pub trait Device: Send + Sync + 'static {
     /// A communicator's share of the device.
@@ -110,6 +113,17 @@ pub trait Device: Send + Sync + 'static {
     fn await_turn(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Whether the device is this communicator's alone now, of those that are being made. If it isn't, it is asked for again.
+    fn claim(&self, _key: ClaimKey) -> bool {
+        true
+    }
+
+    /// The device did not go to this communicator on all ranks: others may have it here meanwhile.
+    fn step_back(&self) {}
+
+    /// The communicator is made, or not going to be: the device is for others.
+    fn release(&self) {}
 
     /// Whether the driver lets this device store into `peer`'s memory.
     fn reaches(&self, peer: &DeviceFacts) -> bool;

@@ -83,7 +83,7 @@ macro_rules! switches {
 switches! {
     /// The calls of a group of the C API are made in the order in which they were queued.
     GROUPS_AS_QUEUED: pub groups_as_queued,
-    /// Communicators of the C API that are asked for at the same time are made so, without a line.
+    /// Communicators that are asked for at the same time are made so, without a line or a claim to the device.
     MAKINGS_AT_ONCE: pub makings_at_once,
     /// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
     LITMUS_GIVES_UP: pub(crate) litmus_gives_up,

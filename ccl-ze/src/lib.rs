@@ -26,6 +26,7 @@ mod bounds;
 mod buffer;
 mod capture;
 mod chain;
+mod claim;
 mod communicator;
 mod completion;
 mod driver;

@@ -159,3 +159,106 @@ fn a_group_makes_communicators_of_one_device_in_order() {
     }
     assert!(ended.iter().any(|ended| ended.output.contains("litmus test waited")), "{ended:?}");
 }
+
+/// Makes communicators on threads of their own, in an order that is another one on every other rank.
+fn by_threads<const N: usize>(me: &ccl_tests::Rank, ids: [OnecclUniqueId; N]) -> [(i32, usize); N] {
+    let (rank, n) = (me.rank, me.n);
+    let make = |(number, id): (usize, OnecclUniqueId)| {
+        let late = if rank.is_multiple_of(2) { number } else { N - number };
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20 * late as u64));
+            assert_eq!(onecclSetDevice(rank as u32), 0);
+            let mut comm = null_mut();
+            // SAFETY: a place for the communicator.
+            let code = unsafe { onecclCommInitRank(&raw mut comm, n, id, rank as i32) };
+            (code, comm as usize)
+        })
+    };
+    let mut numbered = ids.into_iter().enumerate();
+    let threads = [(); N].map(|()| make(numbered.next().unwrap()));
+    threads.map(|thread| thread.join().unwrap())
+}
+
+/// Threads that ask for communicators of one device at the same time get them, in whatever order each rank's threads come.
+/// NEGATIVE CONTROL: without the claim to the devices their first calls wait for each other.
+#[test]
+fn threads_make_communicators_of_one_device_at_the_same_time() {
+    let group = Group::new("threads_make_communicators_of_one_device_at_the_same_time", 3).env("CCLX_DEVICE", "soft");
+    let group = group.env("CCLX_ON_ERROR", "log").env("CCLX_TIMEOUT_MS", 500).limit(Duration::from_secs(90));
+    let body = |me: ccl_tests::Rank| {
+        let first = me.joined();
+        let inputs = [0, 1, 2].map(|rank| element(8, rank, 0));
+        for _ in 0..3 {
+            let [one, two] = shared_ids(&me, first);
+            let [three, four] = shared_ids(&me, first);
+            for (code, comm) in by_threads(&me, [one, two, three, four]) {
+                assert_eq!(code, 0, "{}", last_error(null_mut()));
+                let comm = comm as *mut OnecclComm;
+                assert_eq!(seen_of(comm, inputs[me.rank]), (3, me.rank as i32, inputs.iter().sum()));
+                // SAFETY: a handle.
+                assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+            }
+        }
+        ccl_ze::hooks::MAKINGS_AT_ONCE.store(true, std::sync::atomic::Ordering::Relaxed);
+        let made = by_threads(&me, shared_ids(&me, first));
+        me.say(format_args!("at once: {}", made.iter().filter(|(code, _)| *code != 0).count()));
+        std::process::exit(0);
+    };
+    for (rank, ended) in group.run_with(body, |running| running.wait()).iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        assert!(!ended.output.contains("do not arrive"), "rank {rank}:\n{}", ended.output);
+        assert_ne!(ended.said("at once:"), ["0"], "rank {rank}:\n{}", ended.output);
+    }
+}
+
+/// Ranks that are threads of one process, each by itself or all asked for by one thread in a group, and one that takes
+/// another's number: all are told at once.
+#[test]
+fn ranks_may_be_threads() {
+    let group = Group::new("ranks_may_be_threads", 1).env("CCLX_DEVICE", "soft").env("ZE_SOFT_DEVICES", 8);
+    group.env("CCLX_ON_ERROR", "log").limit(Duration::from_secs(90)).run(|_| {
+        let by_themselves = |id: OnecclUniqueId, n: usize, twice: bool| {
+            let join = move |rank: usize| {
+                onecclSetDevice(rank as u32);
+                let (mut comm, taken) = (null_mut(), if twice && rank == n - 1 { 0 } else { rank });
+                // SAFETY: a place for the communicator.
+                let code = unsafe { onecclCommInitRank(&raw mut comm, n, id, taken as i32) };
+                (code, last_error(null_mut()), comm as usize)
+            };
+            let threads: Vec<_> = (0..n).map(|rank| std::thread::spawn(move || join(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        };
+        for n in [2, 3, 5, 8] {
+            let mut grouped = vec![null_mut(); n];
+            assert_eq!(onecclGroupStart(), 0);
+            let id = new_id();
+            for (rank, place) in grouped.iter_mut().enumerate() {
+                onecclSetDevice(rank as u32);
+                // SAFETY: a place for the communicator.
+                assert_eq!(unsafe { onecclCommInitRank(place, n, id, rank as i32) }, 0);
+            }
+            assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+            let made = by_themselves(new_id(), n, false);
+            assert!(made.iter().all(|(code, ..)| *code == 0), "{made:?}");
+            let alone: Vec<_> = made.into_iter().map(|(.., comm)| comm as *mut OnecclComm).collect();
+            for comms in [grouped, alone] {
+                let all: i32 = (0..n).map(|rank| element(4, rank, 0)).sum();
+                let ranks: Vec<_> = comms.iter().map(|comm| *comm as usize).enumerate().collect();
+                let call = |(rank, comm): (usize, usize)| seen_of(comm as *mut OnecclComm, element(4, rank, 0));
+                let calls: Vec<_> = ranks.into_iter().map(|rank| std::thread::spawn(move || call(rank))).collect();
+                for (rank, seen) in calls.into_iter().enumerate() {
+                    assert_eq!(seen.join().unwrap(), (n as i32, rank as i32, all));
+                }
+                for comm in comms {
+                    // SAFETY: a handle.
+                    assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+                }
+            }
+            let began = std::time::Instant::now();
+            for (code, told, _) in by_themselves(new_id(), n, true) {
+                assert!(code == 5 && told.contains(&format!("as rank 0 of {n}: process")), "{code}: {told}");
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        }
+    });
+}

@@ -3,6 +3,7 @@
 use super::ZeEndpoint;
 use super::host::HostWords;
 use super::staging::Staging;
+use crate::claim::Claim;
 use crate::event::{Events, FIRST_EVENTS};
 use crate::gpu::Gpu;
 use crate::hooks;
@@ -12,7 +13,7 @@ use crate::registry::Registry;
 use crate::stream::Stream;
 use ccl_core::Result;
 use ccl_core::config::Config;
-use ccl_core::device::{Device, DeviceFacts, Place};
+use ccl_core::device::{ClaimKey, Device, DeviceFacts, Place};
 use ccl_core::protocol::{CommState, HostBlock, MAX_RANKS};
 use parking_lot::Mutex;
 use std::os::fd::AsFd as _;
@@ -25,6 +26,7 @@ pub(crate) struct ZeDevice {
     hooks: u32,
     /// Where several communicators are made at once; kept until this one is.
     pub(crate) place: Option<line::PlaceInLine>,
+    claim: Claim,
 }
 
 impl ZeDevice {
@@ -35,7 +37,9 @@ impl ZeDevice {
         hooks: u32,
         place: Option<line::PlaceInLine>,
     ) -> Result<ZeDevice> {
-        Ok(ZeDevice { gpu: Gpu::open(config, local_rank)?, config: config.clone(), hooks, place })
+        let gpu = Gpu::open(config, local_rank)?;
+        let claim = Claim::new(gpu.index());
+        Ok(ZeDevice { gpu, config: config.clone(), hooks, place, claim })
     }
 }
 
@@ -48,6 +52,18 @@ impl Device for ZeDevice {
 
     fn await_turn(&self) -> Result<()> {
         self.place.as_ref().map_or(Ok(()), |place| place.await_turn(line::patience(&self.config)))
+    }
+
+    fn claim(&self, key: ClaimKey) -> bool {
+        hooks::makings_at_once() || self.claim.granted(key)
+    }
+
+    fn step_back(&self) {
+        self.claim.step_back();
+    }
+
+    fn release(&self) {
+        self.claim.withdraw();
     }
 
     fn reaches(&self, peer: &DeviceFacts) -> bool {
