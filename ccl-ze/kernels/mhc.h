@@ -93,32 +93,52 @@ INLINE float divide(float a, float b)
 }
 
 #ifdef __NVPTX__
-// a / b of positive numbers well inside the range, else `unsafe` is set: no branch waits for it. The first residual doesn't
-// wait for the inverse, which is 1 / b rounded correctly (seen on an H200 for every significand). The second residual is
-// exact, and no quotient is so near to the middle of two neighbours that what it adds could be rounded to the wrong side.
-INLINE float quotient_of_safe(float a, float b, bool *unsafe)
+// Near 1 / x.
+INLINE float near_inverse(float x)
 {
     float near;
-    __asm__("rcp.approx.ftz.f32 %0, %1; // set right" : "=f"(near) : "f"(b));
-    const float inverse = fma(fma(-b, near, 1.0f), near, near);
+    __asm__("rcp.approx.ftz.f32 %0, %1; // set right" : "=f"(near) : "f"(x));
+    return near;
+}
+
+INLINE float lesser(float a, float b)
+{
+    float least;
+    __asm__("min.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+    return least;
+}
+
+// From here on quotients by a number no greater than some of them together leave the normal range, or their residuals do.
+#define LEAST_DIVIDEND 0x1p-60f
+
+// a / b, where b is a sum of a and of other positive numbers and isn't large: no branch looks whether it is so, `least` tells
+// in the end. Five operations wait for one another. What a times the inverse is off by is corrected by the inverse's own
+// residual, which leaves it off by one at most; the inverse, corrected beside that, is 1 / b rounded correctly (seen on an
+// H200 for every significand). Then the residual is exact, and no quotient is so near to the middle of two neighbours that
+// what it adds could be rounded to the wrong side.
+INLINE float quotient_of_safe(float a, float b, float *least)
+{
+    const float near = near_inverse(b), off = fma(-b, near, 1.0f), inverse = fma(off, near, near);
     float q = a * near;
-    q = fma(fma(-b, q, a), inverse, q);
-    *unsafe |= !is_safe(a) || !is_safe(b);
+    q = fma(q, off, q);
+    *least = lesser(*least, a);
     return fma(fma(-b, q, a), inverse, q);
 }
 
 // number / by, of numbers below 2^21: the half keeps the quotient from a neighbour's side.
 INLINE uint small_quotient(uint number, uint by)
 {
-    float inverse;
-    __asm__("rcp.approx.ftz.f32 %0, %1; // set right" : "=f"(inverse) : "f"((float)by));
-    return (uint)(((float)number + 0.5f) * inverse);
+    return (uint)(((float)number + 0.5f) * near_inverse((float)by));
 }
 #endif
 
 // The root of a non-negative number.
 INLINE float root(float x)
 {
+#ifdef __NVPTX__
+    // It rounds correctly by itself.
+    return sqrt(x);
+#else
     const uint bits = as_uint(x);
     if (!is_ordinary(bits))
         return x;
@@ -133,6 +153,7 @@ INLINE float root(float x)
     else if (fma(-s, below, scaled) <= 0.0f)
         s = below;
     return small ? s * 0x1p-50f : large ? s * 0x1p50f : s;
+#endif
 }
 
 INLINE float inverse_root(float x)
@@ -154,12 +175,14 @@ INLINE float power_of_two(int k)
 
 INLINE float exponential(float x)
 {
+#ifndef __NVPTX__
     if (is_nan(as_uint(x)))
         return as_float(NAN_FLOAT32);
     if (x >= EXP_MOST)
         return as_float(INFINITY_BITS);
     if (x <= EXP_LEAST)
         return 0.0f;
+#endif
     const float turns = fma(x, LOG2_E, ROUND_TO_INTEGER) - ROUND_TO_INTEGER;
     const float r = fma(turns, -LN2_LOW, fma(turns, -LN2_HIGH, x));
     float p = 1.0f / 5040.0f;
@@ -171,7 +194,14 @@ INLINE float exponential(float x)
     p = fma(p, r, 1.0f);
     p = fma(p, r, 1.0f);
     const int k = (int)turns, half_of_k = k >> 1;
-    return p * power_of_two(half_of_k) * power_of_two(k - half_of_k);
+    const float power = p * power_of_two(half_of_k) * power_of_two(k - half_of_k);
+#ifdef __NVPTX__
+    // Chosen in the end, so that lanes don't part.
+    const float outside = x >= EXP_MOST ? as_float(INFINITY_BITS) : x <= EXP_LEAST ? 0.0f : as_float(NAN_FLOAT32);
+    return x > EXP_LEAST && x < EXP_MOST ? power : outside;
+#else
+    return power;
+#endif
 }
 
 INLINE float sigmoid(float x)
