@@ -146,6 +146,24 @@ INLINE uint count_arrival(volatile global uint *word)
     return before;
 }
 
+// What one work-group leaves for others: what has been stored before, by work-items that have met, is seen by who sees it.
+INLINE ulong tell_bits(volatile global ulong *word, ulong bits)
+{
+    ulong before;
+    __asm__ volatile("fence.acq_rel.gpu; atom.acquire.gpu.global.or.b64 %0, [%1], %2;"
+                     : "=l"(before)
+                     : "l"(word), "l"(bits)
+                     : "memory");
+    return before;
+}
+
+INLINE ulong look_for_bits(volatile global ulong *word)
+{
+    ulong bits;
+    __asm__ volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
+    return bits;
+}
+
 INLINE void counters_before_busy(void)
 {
 }
@@ -165,6 +183,31 @@ INLINE int warp_all(int predicate)
                      : "r"(predicate)
                      : "memory");
     return all;
+}
+
+// A meeting of the group, which tells whether one has it.
+INLINE bool group_any(bool one)
+{
+    uint any;
+    __asm__ volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+                     : "=r"(any)
+                     : "r"((uint)one)
+                     : "memory");
+    return any != 0;
+}
+
+// A meeting of so many of the group's warps, always the same ones.
+INLINE void some_meet(uint warps)
+{
+    __asm__ volatile("bar.sync 1, %0;" ::"r"(warps * 32) : "memory");
+}
+
+// How many multiprocessors there are.
+INLINE uint processors(void)
+{
+    uint count;
+    __asm__("mov.u32 %0, %%nsmid;" : "=r"(count));
+    return count;
 }
 
 INLINE int warp_any(int predicate)
