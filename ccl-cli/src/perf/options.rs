@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long)]
     device: Option<String>,
     /// 1 registers the buffers with the communicator before they are used
-    #[arg(short = 'R', long = "local_register", value_name = "REGISTER", default_value = "0", value_parser = number, allow_hyphen_values = true)]
+    #[arg(short = 'R', long = "local_register", value_name = "REGISTER", default_value = "0", value_parser = register, allow_hyphen_values = true)]
     register: u32,
     /// Algorithm, where it is to be forced: ring, mesh, oneshot, direct [default: CCL_ALLREDUCE, or auto]
     #[arg(long)]
@@ -143,6 +143,14 @@ impl Options {
 
 pub(super) fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number from 0 up"))
+}
+
+fn register(text: &str) -> Result<u32, String> {
+    match number(text)? {
+        register @ (0 | 1) => Ok(register),
+        // NCCL's tests have 2, for windows.
+        other => Err(format!("{other} is not there; 1 registers the buffers, 0 doesn't")),
+    }
 }
 
 fn factor(text: &str) -> Result<u64, String> {
@@ -380,6 +388,7 @@ mod tests {
     fn what_is_not_there_is_refused_by_name() {
         for (line, word) in [
             ("sendrecv -R 1", "-R 1 is for all_reduce; sendrecv has one way"),
+            ("all_reduce -R 2", "2 is not there; 1 registers the buffers"),
             ("all_gather -R 1", "-R 1 is for all_reduce; all_gather has one way"),
             ("reduce --algo ring", "--algo is for all_reduce; reduce has one way"),
             ("mhc", "comes first"),
