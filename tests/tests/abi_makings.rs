@@ -211,18 +211,18 @@ fn threads_make_communicators_of_one_device_at_the_same_time() {
     }
 }
 
-/// Ranks that are threads of one process, each by itself or all asked for by one thread in a group, and one that takes
-/// another's number: all are told at once.
+/// Ranks that are threads of one process, each by itself or all asked for by one thread in a group. If one takes another's
+/// number, or one that no rank can have, all are told at once.
 #[test]
 fn ranks_may_be_threads() {
     let group = Group::new("ranks_may_be_threads", 1).env("CCLX_DEVICE", "soft").env("ZE_SOFT_DEVICES", 8);
     group.env("CCLX_ON_ERROR", "log").limit(Duration::from_secs(90)).run(|_| {
-        let by_themselves = |id: OnecclUniqueId, n: usize, twice: bool| {
+        let by_themselves = |id: OnecclUniqueId, n: usize, last: i32| {
             let join = move |rank: usize| {
                 onecclSetDevice(rank as u32);
-                let (mut comm, taken) = (null_mut(), if twice && rank == n - 1 { 0 } else { rank });
+                let (mut comm, taken) = (null_mut(), if rank == n - 1 { last } else { rank as i32 });
                 // SAFETY: a place for the communicator.
-                let code = unsafe { onecclCommInitRank(&raw mut comm, n, id, taken as i32) };
+                let code = unsafe { onecclCommInitRank(&raw mut comm, n, id, taken) };
                 (code, last_error(null_mut()), comm as usize)
             };
             let threads: Vec<_> = (0..n).map(|rank| std::thread::spawn(move || join(rank))).collect();
@@ -238,7 +238,7 @@ fn ranks_may_be_threads() {
                 assert_eq!(unsafe { onecclCommInitRank(place, n, id, rank as i32) }, 0);
             }
             assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
-            let made = by_themselves(new_id(), n, false);
+            let made = by_themselves(new_id(), n, n as i32 - 1);
             assert!(made.iter().all(|(code, ..)| *code == 0), "{made:?}");
             let alone: Vec<_> = made.into_iter().map(|(.., comm)| comm as *mut OnecclComm).collect();
             for comms in [grouped, alone] {
@@ -255,8 +255,13 @@ fn ranks_may_be_threads() {
                 }
             }
             let began = std::time::Instant::now();
-            for (code, told, _) in by_themselves(new_id(), n, true) {
-                assert!(code == 5 && told.contains(&format!("as rank 0 of {n}: process")), "{code}: {told}");
+            for (last, own, said) in
+                [(0, 5, "as rank 0 of N: process"), (-1, 4, "rank -1 of N"), (n as i32, 4, "rank N of N")]
+            {
+                for (rank, (code, told, _)) in by_themselves(new_id(), n, last).into_iter().enumerate() {
+                    let expected = if rank == n - 1 { own } else { 5 };
+                    assert!(code == expected && told.contains(&said.replace('N', &n.to_string())), "{code}: {told}");
+                }
             }
             assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         }
