@@ -127,7 +127,7 @@ fn other_version(id: &UniqueId) -> String {
 
 #[test]
 fn all_ranks_are_told_at_once_why_no_group_can_form() {
-    for (offend, said) in OFFENCES {
+    for (index, (offend, said)) in OFFENCES.into_iter().enumerate() {
         let (id, waiting) = two_of_four(RootOptions::default());
         let said = said.replace("PID", &std::process::id().to_string());
         let began = Instant::now();
@@ -145,6 +145,10 @@ fn all_ranks_are_told_at_once_why_no_group_can_form() {
             }
         }
         assert!(began.elapsed() < SOON, "{said}: told after {:?}", began.elapsed());
+        // Four have been told: nothing is left for a fifth.
+        if index == 0 {
+            assert!(text_of(join(&id, 1, 4, PATIENCE)).contains("nobody serves"));
+        }
     }
 }
 

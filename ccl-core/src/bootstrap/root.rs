@@ -55,6 +55,7 @@ pub(super) fn start(name: &[u8], secret: &[u8], options: RootOptions) -> Result<
         withdrawn: 0,
         ended: 0,
         verdict: None,
+        told: 0,
     };
     sys::spawn("cclx-rendezvous", move || root.run()).map(drop)
 }
@@ -80,6 +81,8 @@ struct Root {
     ended: u32,
     /// Why the group can't form, once that is known. From then on there are no members, and whoever comes is told.
     verdict: Option<Reply>,
+    /// How many have been told so.
+    told: usize,
 }
 
 /// A connection that has not said who it is.
@@ -120,7 +123,8 @@ struct Refusal {
 
 impl Root {
     fn run(mut self) {
-        while Instant::now() < self.ends {
+        // Once as many know why no group can form as it would have had ranks, nobody else will come.
+        while Instant::now() < self.ends && (self.verdict.is_none() || self.told < self.expected()) {
             let ready = match self.poll() {
                 Ok(ready) => ready,
                 Err(errno) => return self.conclude(Reply::Failed(format!("poll: {errno}"))),
@@ -222,7 +226,12 @@ impl Root {
             }
             Heard::Rank(hello) => match self.check(&hello, pending.pid) {
                 Ok(rank) => self.welcome(rank, &hello, pending),
-                Err(refusal) => self.turn_away(&pending, refusal),
+                Err(refusal) => {
+                    if self.world_size == 0 && (1..=MAX_RANKS).contains(&(hello.world_size as usize)) {
+                        self.world_size = hello.world_size as usize;
+                    }
+                    self.turn_away(&pending, refusal);
+                }
             },
         }
     }
@@ -230,12 +239,19 @@ impl Root {
     /// Whoever has the secret belongs to the group, and the group can't form without it: all are told why.
     fn turn_away(&mut self, pending: &Pending, refusal: Refusal) {
         if let Some(verdict) = &self.verdict {
+            self.told += 1;
             return tell(&pending.socket, verdict);
         }
         refuse(&pending.socket, &refusal.own);
         if !self.options.untold {
+            self.told += 1;
             self.conclude(refusal.others);
         }
+    }
+
+    /// How many processes want to know why no group can form, as far as is known.
+    fn expected(&self) -> usize {
+        if self.world_size > 0 { self.world_size } else { MAX_RANKS }
     }
 
     /// Whether a rank with the secret may be let in; the refusal names it.
@@ -355,6 +371,7 @@ impl Root {
     /// The group can't form: all that wait are told at once, and all that come from now on.
     fn conclude(&mut self, verdict: Reply) {
         self.tell_all(&verdict);
+        self.told += self.joined().count_ones() as usize;
         self.members.fill_with(|| None);
         self.verdict = Some(verdict);
         // Not for as long as those would have waited that have been told.
