@@ -199,10 +199,13 @@ fn killed(test: &str, looking: bool) -> [(String, f64); 2] {
 
 #[test]
 fn a_rank_that_ends_in_the_litmus_test_is_named_at_once() {
-    for (error, seconds) in killed("a_rank_that_ends_in_the_litmus_test_is_named_at_once", true) {
-        assert!(error.starts_with("rank 1 is gone") && error.contains("litmus test"), "{error}");
-        assert!(seconds < 6.0, "named after {seconds} s");
+    let told = killed("a_rank_that_ends_in_the_litmus_test_is_named_at_once", true);
+    for (error, seconds) in &told {
+        assert!(error.starts_with("rank 1 is gone"), "{error}");
+        assert!(*seconds < 6.0, "named after {seconds} s");
     }
+    // One of them may have it from the other.
+    assert!(told.iter().any(|(error, _)| error.contains("litmus test")), "{told:?}");
 }
 
 /// The same where calls can't be aborted: the others wait for their lines.
