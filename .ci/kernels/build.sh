@@ -77,7 +77,7 @@ compile_mutants() {
 families=()
 for file in "$source"/*.cl; do
     name=$(basename "$file" .cl)
-    if grep -qE '^#include "(widths|fused_streams).inc"' "$file"; then
+    if grep -qE '^#include "(widths|fused_streams).inc"|^#define OF_COLUMNS' "$file"; then
         families+=("$name"_l{8,16,64})
     else
         families+=("$name")

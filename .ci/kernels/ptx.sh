@@ -34,7 +34,7 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
         die "$family: bits beyond a word's end"
     fi
     # clang 15 leaves the size of groups out. Where a source demands one, that two of them are to share a multiprocessor.
-    if [[ $family == mhc ]]; then
+    if [[ $family == mhc || $name == columns ]]; then
         awk '/\.entry /{ entry = 1 } { print } /^\)/ && entry { print ".maxntid 256, 1, 1\n.minnctapersm 2"; entry = 0 }' \
             "$folder/$hash.ptx" >"$folder/$hash.sized"
         mv "$folder/$hash.sized" "$folder/$hash.ptx"

@@ -332,30 +332,10 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
     return begin_with(a, e, wire, wires, log2_elem, going, 0);
 }
 
-// All work-items of all groups come here, save those of a group that found its busy word taken.
-INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+// Ends a call of `wires` groups: by all work-items of the last one, where e->failed says whether there is a result.
+INLINE void end_call(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
     global struct comm_state *state = a->state;
-    group_has_stored(wires);
-    if (get_local_id(0) == 0) {
-        // More than all have left only where collectives overlapped; the communicator is poisoned then.
-#ifdef __NVPTX__
-        uint failed = 0;
-        if (wires == 1)
-            failed = read_shared(&state->poisoned);
-        e->last = wires == 1 || count_out(state, &failed) + 1 >= wires;
-        if (e->last != 0)
-            e->failed = failed;
-#else
-        e->last = atomic_inc(&state->left) + 1 >= wires;
-        fence_device_acquire();
-        if (e->last != 0)
-            e->failed = read_shared(&state->poisoned);
-#endif
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (e->last == 0)
-        return;
     // Nobody else writes to the output any more.
     if (e->failed != 0)
         fill_failed(a, log2_elem);
@@ -371,6 +351,38 @@ INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint 
     busy_before_done();
     if (get_local_id(0) == 0)
         store_wide_word(&a->host->done, e->call);
+}
+
+// All work-items of `counted` groups come here, of which the last one ends the call of `wires` groups.
+INLINE void leave_of(const struct args *a, local struct entry *e, uint counted, uint wires, uint log2_elem)
+{
+    global struct comm_state *state = a->state;
+    group_has_stored(counted);
+    if (get_local_id(0) == 0) {
+        // More than all have left only where collectives overlapped; the communicator is poisoned then.
+#ifdef __NVPTX__
+        uint failed = 0;
+        if (counted == 1)
+            failed = read_shared(&state->poisoned);
+        e->last = counted == 1 || count_out(state, &failed) + 1 >= counted;
+        if (e->last != 0)
+            e->failed = failed;
+#else
+        e->last = atomic_inc(&state->left) + 1 >= counted;
+        fence_device_acquire();
+        if (e->last != 0)
+            e->failed = read_shared(&state->poisoned);
+#endif
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (e->last != 0)
+        end_call(a, e, wires, log2_elem);
+}
+
+// All work-items of all groups come here, save those of a group that found its busy word taken.
+INLINE void leave(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+{
+    leave_of(a, e, wires, wires, log2_elem);
 }
 
 #endif

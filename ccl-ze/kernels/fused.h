@@ -6,6 +6,10 @@
 #define IS_MESH(shape) (((shape) >> 17 & 1u) != 0)
 #define DESIGN_OF(shape) ((shape) >> 20 & 0xFu)
 #define RANK_OF(shape) ((shape) >> 24)
+// By columns, where a mesh or none is said: into how many parts the mixes are cut.
+#define COLUMN_PARTS_OF(shape) ((shape) >> 17 & 7u)
+// Most ranks by columns: what they give is in local memory.
+#define MOST_COLUMN_RANKS 8u
 #define DESIGN_DELAYED 2u
 #define DESIGN_OWNER 3u
 
@@ -20,8 +24,21 @@
 #define MET 1u
 #define RELEASED 2u
 #define READY 64u
+// By columns, for each tile: the groups that have left their sums, and above them, by GAVE_UP, those that have none.
+#define ARRIVED 128u
+#define GAVE_UP 0x10000u
 #define SLOTS 256u
 #define SLOTS_OF_BATCH (((4u << 20) / 4u - SLOTS) / 2u)
+
+// number / by, of numbers below 2^21.
+INLINE uint few_quotient(uint number, uint by)
+{
+#ifdef __NVPTX__
+    return small_quotient(number, by);
+#else
+    return number / by;
+#endif
+}
 
 // All work-items come here; false if any has given up. What any has stored is seen by all.
 INLINE bool all_well(local struct entry *e)
@@ -35,10 +52,10 @@ INLINE bool all_well(local struct entry *e)
 // As `begin`, of more groups than wires. Every group reads what others of this rank clear: so all wait until all wires are
 // cleared, everywhere. `filled` is what is filled where there is no result.
 INLINE bool begin_fused(const struct args *a, const struct args *filled, local struct entry *e, uint group, uint wires,
-                        uint log2_elem, bool *going)
+                        uint log2_elem, bool *going, const struct first *first)
 {
     if (get_local_id(0) == 0) {
-        enter(a, e, group);
+        enter_with(a, e, group, first);
         if (group == 0 && !e->overlapped)
             compare(a, e);
     }

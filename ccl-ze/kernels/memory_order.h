@@ -98,7 +98,16 @@ INLINE uint read_shared(volatile global uint *word)
     return atomic_or(word, 0u);
 }
 
-// How many groups have arrived before, by the one work-item that tells of its group and sees what theirs have stored.
+// How many groups have arrived before, by the one work-item that tells of its group, which counts for `by`, and sees what
+// theirs have stored.
+INLINE uint count_arrivals(volatile global uint *word, uint by)
+{
+    fence_device_release();
+    const uint before = atomic_add(word, by);
+    fence_device_acquire();
+    return before;
+}
+
 INLINE uint count_arrival(volatile global uint *word)
 {
     fence_device_release();

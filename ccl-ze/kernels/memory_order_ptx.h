@@ -136,12 +136,12 @@ INLINE uint count_out(global struct comm_state *state, uint *poisoned)
     return (uint)before;
 }
 
-INLINE uint count_arrival(volatile global uint *word)
+INLINE uint count_arrivals(volatile global uint *word, uint by)
 {
     uint before;
-    __asm__ volatile("fence.acq_rel.gpu; atom.acquire.gpu.global.add.u32 %0, [%1], 1;"
+    __asm__ volatile("fence.acq_rel.gpu; atom.acquire.gpu.global.add.u32 %0, [%1], %2;"
                      : "=r"(before)
-                     : "l"(word)
+                     : "l"(word), "r"(by)
                      : "memory");
     return before;
 }
@@ -162,6 +162,11 @@ INLINE ulong look_for_bits(volatile global ulong *word)
     ulong bits;
     __asm__ volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
     return bits;
+}
+
+INLINE uint count_arrival(volatile global uint *word)
+{
+    return count_arrivals(word, 1);
 }
 
 INLINE void counters_before_busy(void)

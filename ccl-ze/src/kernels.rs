@@ -24,6 +24,8 @@ pub(crate) enum Family {
     Fused(LineForm),
     /// The same in bulk.
     FusedBulk,
+    /// The same by columns.
+    Columns(LineForm),
     /// Channels on lines of one form.
     Channel(LineForm),
     /// Channels in bulk: for coherent memory only.
@@ -39,8 +41,8 @@ pub(crate) struct Signature {
 
 impl Family {
     /// All families, in the order of their numbers.
-    pub(crate) const ALL: [Family; 17] = {
-        use Family::{Bulk, Channel, ChannelBulk, Fused, FusedBulk, Mhc, Probe, Push, Ring};
+    pub(crate) const ALL: [Family; 20] = {
+        use Family::{Bulk, Channel, ChannelBulk, Columns, Fused, FusedBulk, Mhc, Probe, Push, Ring};
         use LineForm::{L8, L16, L64};
         [
             Probe,
@@ -56,6 +58,9 @@ impl Family {
             Fused(L16),
             Fused(L64),
             FusedBulk,
+            Columns(L8),
+            Columns(L16),
+            Columns(L64),
             Channel(L8),
             Channel(L16),
             Channel(L64),
@@ -84,8 +89,9 @@ impl Family {
             Family::Mhc => 8,
             Family::Fused(form) => 9 + form as usize,
             Family::FusedBulk => 12,
-            Family::Channel(form) => 13 + form as usize,
-            Family::ChannelBulk => 16,
+            Family::Columns(form) => 13 + form as usize,
+            Family::Channel(form) => 16 + form as usize,
+            Family::ChannelBulk => 19,
         }
     }
 
@@ -99,6 +105,7 @@ impl Family {
             Family::Mhc => "mhc".into(),
             Family::Fused(form) => format!("fused_l{}", form.granule()),
             Family::FusedBulk => "fused_bulk".into(),
+            Family::Columns(form) => format!("columns_l{}", form.granule()),
             Family::Channel(form) => format!("channel_l{}", form.granule()),
             Family::ChannelBulk => "channel_bulk".into(),
         }
@@ -123,6 +130,9 @@ impl Family {
             Family::Mhc => boundaries(mhc_name, &MHC_ARGS),
             Family::Fused(form) => boundaries(|dtype, streams| fused_name(dtype, streams, form.granule()), &FUSED_ARGS),
             Family::FusedBulk => boundaries(|dtype, streams| fused_name(dtype, streams, 0), &FUSED_ARGS),
+            Family::Columns(form) => {
+                boundaries(|dtype, streams| columns_name(dtype, streams, form.granule()), &FUSED_ARGS)
+            }
             Family::Channel(form) => channels(Some(form)),
             Family::ChannelBulk => channels(None),
         }
@@ -194,6 +204,11 @@ pub(crate) fn fused_name(dtype: DataType, streams: usize, granule: usize) -> Str
         0 => format!("fused_{}_s{streams}_bulk", short(dtype)),
         _ => format!("fused_{}_s{streams}_l{granule}", short(dtype)),
     }
+}
+
+/// The same by columns, on lines of so many bytes.
+pub(crate) fn columns_name(dtype: DataType, streams: usize, granule: usize) -> String {
+    format!("columns_{}_s{streams}_l{granule}", short(dtype))
 }
 
 fn short(dtype: DataType) -> &'static str {

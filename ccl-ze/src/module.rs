@@ -37,6 +37,9 @@ pub(crate) fn delivered(family: Family) -> &'static [u8] {
         Family::Fused(L64) => spirv!("fused_l64"),
         // Device kernels of it go by lines.
         Family::FusedBulk => &[],
+        Family::Columns(L8) => spirv!("columns_l8"),
+        Family::Columns(L16) => spirv!("columns_l16"),
+        Family::Columns(L64) => spirv!("columns_l64"),
         Family::Channel(L8) => spirv!("channel_l8"),
         Family::Channel(L16) => spirv!("channel_l16"),
         Family::Channel(L64) => spirv!("channel_l64"),

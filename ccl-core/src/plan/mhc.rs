@@ -15,7 +15,7 @@ use super::{Agreed, Request, plural};
 use crate::config::{Algorithm, Config, TransportChoice};
 use crate::device::DeviceFamily;
 use crate::mhc::{Params, Variant};
-use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, MAX_RANKS, MAX_WIRES, Region, Shape, fingerprint_of};
+use crate::protocol::{BLOCK_BYTES, BLOCK_WORDS, LineForm, MAX_RANKS, MAX_WIRES, Region, Shape, fingerprint_of};
 use crate::{Error, Order, ReduceOp, Result};
 
 /// How reduction and boundary share one launch. The discriminants are the kernels' argument `design`.
@@ -87,8 +87,11 @@ pub struct MhcPlan {
     /// [`Fused::Owner`]: rows of all rounds but the last, which may have fewer. Else the rows of a batch after the reduction.
     pub round_rows: u32,
     /// Work-groups: those of the wires, then, in device kernels, those that help to add up. Of [`Fused::Owner`] a multiple of
-    /// the wires.
+    /// the wires. By columns those that there are at least.
     pub groups: u32,
+    /// [`Fused::Whole`]: each block of columns of a tile of rows is the work of groups that get its x from all ranks by
+    /// themselves (docs/protocol.md, "mHC by columns").
+    pub columns: bool,
 }
 
 /// Steps of a round of [`Fused::Owner`], in order. The discriminants are the steps that a failure is told with.
@@ -181,6 +184,13 @@ impl MhcPlan {
             return Err(Error::NotImplemented(format!("mHC by design {design} after {choice:?}")));
         };
         let reduce = PushPlan::new(request, agreed, mode, transport, wires)?;
+        if design == Fused::Whole
+            && let Some(groups) = Self::column_groups(params, &reduce, most_groups(agreed, &config))
+        {
+            let reduce = PushPlan { wires: reduce.wires.min(groups), rounds: 1, ..reduce };
+            let round_rows = params.rows as u32;
+            return Self { params: *params, design, reduce, round_rows, groups, columns: true }.within(agreed);
+        }
         // Of a batch each work-group has some blocks of columns.
         let (rows, groups) = match agreed.native {
             true => (params.rows, wires),
@@ -190,7 +200,28 @@ impl MhcPlan {
             }
         };
         let round_rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        Self { params: *params, design, reduce, round_rows, groups }.within(agreed)
+        Self { params: *params, design, reduce, round_rows, groups, columns: false }.within(agreed)
+    }
+
+    /// Work-groups of a boundary by columns after this reduction, one for each block of each tile of rows; none where it
+    /// can't be: everybody sends everybody everything on lines, in one round, and all groups run at once.
+    fn column_groups(params: &Params, reduce: &PushPlan, most: u32) -> Option<u32> {
+        let (Mode::OneShot, Transport::Lines(form)) = (reduce.mode, reduce.transport) else { return None };
+        let blocks = params.blocks() as u64;
+        let groups = params.rows.div_ceil(TILE_STREAMS / u64::from(params.streams)).checked_mul(blocks)?;
+        if !params.variant.has_pre() || reduce.n > MOST_COLUMN_RANKS || groups > u64::from(most) {
+            return None;
+        }
+        let lines = params.rows * blocks * column_lines(form) as u64;
+        (lines <= u64::from(reduce.layout.push_tiles) * form.lines_per_tile() as u64).then_some(groups as u32)
+    }
+
+    /// By columns: byte offset, in the receiver's staging memory, of the first line of a row's block that `sender` stores in
+    /// the round with this tag.
+    pub const fn column_offset(&self, tag: u32, sender: usize, row: u64, block: usize) -> usize {
+        let form = self.reduce.layout.form;
+        let line = (row as usize * self.params.blocks() + block) * column_lines(form);
+        self.reduce.layout.push_slot(Region::Input, crate::protocol::generation(tag), sender) + line * form.granule()
     }
 
     fn by_owners(params: &Params, request: &Request, agreed: &Agreed, config: &Config) -> Result<Self> {
@@ -258,7 +289,8 @@ impl MhcPlan {
                         false => (most_groups(agreed, config).min(groups_for(family)) / wires).clamp(1, MOST_SHARES),
                     };
                     let (design, round_rows, groups) = (Fused::Owner, rows as u32, wires * shares);
-                    return Self { params: *params, design, reduce, round_rows, groups }.within(agreed);
+                    let columns = false;
+                    return Self { params: *params, design, reduce, round_rows, groups, columns }.within(agreed);
                 }
                 // Fewer wires leave each a larger part.
                 None if wires > 1 => wires /= 2,
@@ -293,7 +325,8 @@ impl MhcPlan {
     /// What stands where other calls have a factor: the design above all parameters.
     pub fn factor(&self) -> u64 {
         let words = self.params.key().into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]);
-        u64::from(self.design as u32) << 32 | u64::from(words.fold(0, fingerprint_of))
+        let design = self.design as u32 | if self.columns { BY_COLUMNS } else { 0 };
+        u64::from(design) << 32 | u64::from(words.fold(0, fingerprint_of))
     }
 
     /// [`Fused::Owner`]: the rows of `round`: the first, and how many.
@@ -375,6 +408,18 @@ impl MhcPlan {
     }
 }
 
+/// Above the design in what stands for a factor.
+const BY_COLUMNS: u32 = 1 << 8;
+/// Rows times streams of a tile.
+const TILE_STREAMS: u64 = 16;
+/// Most ranks by columns: what they give is in a work-group's local memory. The kernels have the same number (`fused.h`).
+const MOST_COLUMN_RANKS: usize = 8;
+
+/// By columns: lines of a block of a row, which begins a line.
+pub const fn column_lines(form: LineForm) -> usize {
+    BLOCK_WORDS.div_ceil(form.payload_words())
+}
+
 /// Most work-groups that share one wire's part of the sums.
 const MOST_SHARES: u32 = 4;
 
@@ -413,7 +458,10 @@ impl fmt::Display for MhcPlan {
         if self.design == Fused::Owner {
             write!(f, " of {} row{}", self.round_rows, plural(self.round_rows))?;
         }
-        if self.groups != self.reduce.wires {
+        if self.columns {
+            f.write_str(" by columns")?;
+        }
+        if self.columns || self.groups != self.reduce.wires {
             write!(f, " by {} work-groups", self.groups)?;
         }
         Ok(())

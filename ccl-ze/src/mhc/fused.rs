@@ -2,9 +2,9 @@
 
 #[cfg(any(feature = "soft", test))]
 use super::launch::unpack;
-use super::launch::{Grid, MHC_ARGS, arguments};
+use super::launch::{Grid, MHC_ARGS, arguments, is_in_place, useful_parts};
 use crate::gpu::Gpu;
-use crate::kernels::{Family, fused_name};
+use crate::kernels::{Family, columns_name, fused_name};
 use crate::memory::Allocation;
 use crate::module::KernelId;
 use crate::stream::Stream;
@@ -12,7 +12,7 @@ use ccl_core::mhc::{Buffers, Params};
 use ccl_core::plan::Agreed;
 use ccl_core::plan::mhc::{Fused, MhcPlan, SHARED_BYTES, SHARED_HEAD_BYTES};
 use ccl_core::plan::push::{Mode, Transport};
-use ccl_core::protocol::{CommState, HostBlock};
+use ccl_core::protocol::{CommState, HostBlock, MAX_WIRES};
 use ccl_core::{DataType, Error, Kind, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -40,6 +40,9 @@ pub(crate) const FUSED_ARGS: [usize; MHC + MORE] = {
 const SHAPE: usize = 18;
 /// In `shape`: a mesh, else a one-shot.
 const MESH: u64 = 1 << 17;
+/// In `shape`, by columns: the number of parts, of three bits.
+const PARTS_SHIFT: u32 = 17;
+const MOST_PARTS: u32 = 7;
 const DESIGN_SHIFT: u32 = 20;
 const RANK_SHIFT: u32 = 24;
 
@@ -65,6 +68,8 @@ struct Kept {
 pub(crate) struct Ready {
     plan: MhcPlan,
     kernel: KernelId,
+    /// Work-groups of the kernel that run at once.
+    resident: u32,
 }
 
 /// A call with the caller's memory.
@@ -91,8 +96,10 @@ impl FusedCalls {
         if agreed.native {
             gpu.load(Family::Fused(agreed.form))?;
             gpu.load(Family::FusedBulk)?;
+            gpu.load(Family::Columns(agreed.form))?;
         } else if agreed.n > 1 && agreed.push_tiles > 0 {
             gpu.load(Family::Fused(agreed.form))?;
+            gpu.load(Family::Columns(agreed.form))?;
             let memory = Arc::new(Allocation::device(gpu, SHARED_BYTES)?);
             // SAFETY: memory of this size, which lives until the stream has settled.
             unsafe { stream.fill(memory.address, 0, SHARED_HEAD_BYTES, &[])? };
@@ -123,11 +130,14 @@ impl FusedCalls {
         let plan = plan()?;
         #[cfg(debug_assertions)]
         plan.verify().map_err(Error::Internal)?;
-        let (family, granule) = match plan.reduce.transport {
-            Transport::Bulk => (Family::FusedBulk, 0),
-            Transport::Lines(form) => (Family::Fused(form), form.granule()),
+        let (dtype, streams) = (params.dtype, params.hc());
+        let (family, name) = match plan.reduce.transport {
+            Transport::Bulk => (Family::FusedBulk, fused_name(dtype, streams, 0)),
+            Transport::Lines(form) if plan.columns => {
+                (Family::Columns(form), columns_name(dtype, streams, form.granule()))
+            }
+            Transport::Lines(form) => (Family::Fused(form), fused_name(dtype, streams, form.granule())),
         };
-        let name = fused_name(params.dtype, params.hc(), granule);
         let kernel = gpu.modules.find(family, &name);
         let kernel = kernel.ok_or_else(|| Error::NotImplemented(format!("kernel {name} on this device")))?;
         let resident = gpu.modules.kernel(kernel).facts.resident_groups;
@@ -137,7 +147,7 @@ impl FusedCalls {
                 plan.groups
             )));
         }
-        let ready = Ready { plan, kernel };
+        let ready = Ready { plan, kernel, resident };
         if kept.calls.len() < KEPT {
             kept.calls.push(ready);
         } else {
@@ -158,7 +168,7 @@ impl FusedCalls {
         workspace: &Arc<Allocation>,
     ) -> FusedLaunch {
         let memory = self.shared.as_ref().unwrap_or(workspace);
-        let Ready { plan, kernel } = ready;
+        let Ready { plan, kernel, .. } = ready;
         let (reduce, params) = (&plan.reduce, &plan.params);
         let kind = Kind::new(reduce.dtype, reduce.op, reduce.order);
         let mut words = [0; FUSED_ARGS.len()];
@@ -166,7 +176,12 @@ impl FusedCalls {
         words[..MHC].copy_from_slice(&boundary);
         // What a boundary alone has above the number of ranks is of no meaning here.
         words[SHAPE] &= 0xFFFF;
-        words[SHAPE] |= if reduce.mode == Mode::Mesh { MESH } else { 0 };
+        let parts = if plan.columns { column_parts(params, buffers, plan.groups, ready.resident) } else { 1 };
+        words[SHAPE] |= match plan.columns {
+            true => u64::from(parts) << PARTS_SHIFT,
+            false if reduce.mode == Mode::Mesh => MESH,
+            false => 0,
+        };
         words[SHAPE] |= (plan.design as u64) << DESIGN_SHIFT | (rank as u64) << RANK_SHIFT;
         words[MHC..].copy_from_slice(&[
             buffers.x_out as u64,
@@ -178,8 +193,17 @@ impl FusedCalls {
             plan.factor(),
             u64::from(reduce.wires),
         ]);
-        FusedLaunch { kernel: *kernel, groups: plan.groups, arguments: words, memory: memory.clone() }
+        FusedLaunch { kernel: *kernel, groups: plan.groups * parts, arguments: words, memory: memory.clone() }
     }
+}
+
+/// Groups that share a block's mixes, this rank's alone to choose: as many as run at once and have a word each to say that
+/// they do.
+fn column_parts(params: &Params, buffers: &Buffers, groups: u32, resident: u32) -> u32 {
+    // All parts of a block read its x as well.
+    let in_place = is_in_place(buffers) || buffers.x == buffers.x_out.cast_const();
+    let most = resident.min(MAX_WIRES as u32) / groups;
+    if in_place { 1 } else { useful_parts(params, u64::from(groups)).min(u64::from(most.clamp(1, MOST_PARTS))) as u32 }
 }
 
 /// The arguments of a fused kernel.

@@ -154,15 +154,20 @@ impl Grid {
             return Grid { groups: tiles, split, parts: 1 };
         }
         let groups = tiles.saturating_mul(blocks);
-        // All parts of a block read it, and the first one writes: what lies in another place.
-        let in_place = buffers.residual == buffers.residual_out.cast_const() || buffers.x == buffers.y.cast_const();
-        let teams = ITEMS * ITEM_COLUMNS / params.block() as u64;
-        let parts = match params.variant.has_pre() && !in_place {
-            true => MANY_GROUPS.div_ceil(groups).min((params.mixes() as u64).div_ceil(teams)),
-            false => 1,
-        };
+        let parts = if params.variant.has_pre() && !is_in_place(buffers) { useful_parts(params, groups) } else { 1 };
         Grid { groups: groups.saturating_mul(parts), split, parts }
     }
+}
+
+/// All parts of a block read it, and the first one writes: what lies in another place.
+pub(super) fn is_in_place(buffers: &Buffers) -> bool {
+    buffers.residual == buffers.residual_out.cast_const() || buffers.x == buffers.y.cast_const()
+}
+
+/// Parts that a block's mixes are cut into, where there are so many groups with one.
+pub(super) fn useful_parts(params: &Params, groups: u64) -> u64 {
+    let teams = ITEMS * ITEM_COLUMNS / params.block() as u64;
+    MANY_GROUPS.div_ceil(groups).min((params.mixes() as u64).div_ceil(teams))
 }
 
 /// The arguments, in the kernel's order.

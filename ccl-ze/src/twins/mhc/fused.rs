@@ -7,8 +7,9 @@ use super::super::call::{self, Call, Failure, Frame};
 use super::super::fold::Fold;
 use super::super::push::{self, Push};
 use super::super::{Simd, Twin, arg, fp, simd};
+use super::columns::Columns;
 use super::{boundary, owners, rows};
-use crate::kernels::fused_name;
+use crate::kernels::{columns_name, fused_name};
 use crate::mhc::{FUSED_ARGS, FusedArgs, unpack_fused};
 use ccl_core::mhc::{Buffers, Params, Variant};
 use ccl_core::plan::geometry::Geometry;
@@ -19,8 +20,11 @@ use ccl_core::{DataType, Kind};
 use std::ptr::null_mut;
 use ze_soft::ext::{zesoft_kernel_fn, zesoft_launch_t};
 
-/// The kernel for a type, by its number, a number of streams, and lines of `G` bytes or, where that is 0, bulk.
-unsafe extern "C" fn kernel<const DTYPE: u32, const STREAMS: u32, const G: usize>(launch: *const zesoft_launch_t) {
+/// The kernel for a type, by its number, a number of streams, and lines of `G` bytes or, where that is 0, bulk; by `COLUMNS`
+/// or not.
+unsafe extern "C" fn kernel<const DTYPE: u32, const STREAMS: u32, const G: usize, const COLUMNS: bool>(
+    launch: *const zesoft_launch_t,
+) {
     let Some(dtype) = DataType::from_abi(DTYPE) else { return };
     // SAFETY: the driver passes a live launch with the registered arguments.
     let words = std::array::from_fn(|index| unsafe {
@@ -33,7 +37,7 @@ unsafe extern "C" fn kernel<const DTYPE: u32, const STREAMS: u32, const G: usize
     let _fp = fp::DefaultFp::enter();
     let transport = LineForm::from_granule(G).map_or(Transport::Bulk, Transport::Lines);
     // SAFETY: the host has checked what it launched, on an active communicator, for memory that its caller vouched for.
-    unsafe { run(&args, transport) };
+    unsafe { run(&args, transport, COLUMNS) };
 }
 
 /// All of them, as the software driver is told of them.
@@ -42,12 +46,20 @@ pub(super) fn all() -> Vec<Twin> {
     macro_rules! kernels {
         ($($dtype:ident $streams:literal),*) => { $(
             for (granule, function) in [
-                (0, kernel::<{ DataType::$dtype as u32 }, $streams, 0> as zesoft_kernel_fn),
-                (8, kernel::<{ DataType::$dtype as u32 }, $streams, 8> as zesoft_kernel_fn),
-                (16, kernel::<{ DataType::$dtype as u32 }, $streams, 16> as zesoft_kernel_fn),
-                (64, kernel::<{ DataType::$dtype as u32 }, $streams, 64> as zesoft_kernel_fn),
+                (0, kernel::<{ DataType::$dtype as u32 }, $streams, 0, false> as zesoft_kernel_fn),
+                (8, kernel::<{ DataType::$dtype as u32 }, $streams, 8, false> as zesoft_kernel_fn),
+                (16, kernel::<{ DataType::$dtype as u32 }, $streams, 16, false> as zesoft_kernel_fn),
+                (64, kernel::<{ DataType::$dtype as u32 }, $streams, 64, false> as zesoft_kernel_fn),
             ] {
                 let name = fused_name(DataType::$dtype, $streams, granule);
+                twins.push(Twin { name, function, arg_sizes: &FUSED_ARGS });
+            }
+            for (granule, function) in [
+                (8, kernel::<{ DataType::$dtype as u32 }, $streams, 8, true> as zesoft_kernel_fn),
+                (16, kernel::<{ DataType::$dtype as u32 }, $streams, 16, true> as zesoft_kernel_fn),
+                (64, kernel::<{ DataType::$dtype as u32 }, $streams, 64, true> as zesoft_kernel_fn),
+            ] {
+                let name = columns_name(DataType::$dtype, $streams, granule);
                 twins.push(Twin { name, function, arg_sizes: &FUSED_ARGS });
             }
         )* };
@@ -59,7 +71,7 @@ pub(super) fn all() -> Vec<Twin> {
 /// # Safety
 /// `args` are those of a launch on an active communicator whose ranks agreed on this transport; params and buffers have
 /// passed their checks.
-unsafe fn run(args: &FusedArgs, transport: Transport) {
+unsafe fn run(args: &FusedArgs, transport: Transport, columns: bool) {
     let FusedArgs { params, n, rank, design, mode, kind, part, rounds, round_rows, state, host, peers, wires, .. } =
         *args;
     let simd = simd();
@@ -70,7 +82,7 @@ unsafe fn run(args: &FusedArgs, transport: Transport) {
     // SAFETY: the table has an address for each rank; words that are set before the first collective only.
     let (peers, layout) = unsafe { (std::slice::from_raw_parts(peers, n), call::layout(state, n)) };
     let reduce = PushPlan { n, dtype, op, order, geometry, mode, transport, wires, part, rounds, layout };
-    let plan = MhcPlan { params, design, reduce, round_rows, groups: wires };
+    let plan = MhcPlan { params, design, reduce, round_rows, groups: wires, columns };
     let (output, output_bytes) = output(&params, &args.buffers);
     let shape = Shape::new(params.rows * params.hidden, params.hidden, args.factor, kind, rounds);
     let frame = Frame { output_bytes, ..Frame::of_push(&reduce, (state, host), (peers, rank), shape, output) };
@@ -113,9 +125,13 @@ unsafe fn whole(
     // Where x isn't wanted, y has its place until y is written; the host refuses what has neither.
     let reduced = if buffers.x_out.is_null() { buffers.y } else { buffers.x_out };
     let (send, recv, bulk) = (buffers.x.cast(), reduced.cast(), plan.reduce.layout.bulk_offsets());
-    let push = Push { plan: &plan.reduce, call, fold, peers, rank, send, recv, size, bulk };
     // SAFETY: by this function's contract.
-    unsafe { push::rounds(&push)? };
+    unsafe {
+        match plan.columns {
+            true => Columns { plan, call, fold, peers, rank, send, recv }.reduce()?,
+            false => push::rounds(&Push { plan: &plan.reduce, call, fold, peers, rank, send, recv, size, bulk })?,
+        }
+    }
     let whole = Buffers { x: reduced, ..*buffers };
     let (params, n) = (&plan.params, plan.reduce.n);
     if plan.design == Fused::Whole {

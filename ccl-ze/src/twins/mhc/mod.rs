@@ -1,6 +1,7 @@
 //! mHC boundaries on the CPU. `ccl_core::mhc::reference` is their law; this is the same arithmetic in the same order, at
 //! the speed of memory: `weights`, nearly all that a boundary reads, is read once for several rows (`sums.rs`).
 
+mod columns;
 mod fused;
 mod lanes;
 mod owners;
@@ -17,6 +18,7 @@ use ccl_core::mhc::element::Element;
 use ccl_core::mhc::reference::{self, Inputs, Outputs};
 use ccl_core::mhc::{Buffers, MAX_MIXES, Params, Variant, block_owner};
 use ccl_core::protocol::MAX_RANKS;
+use ccl_core::slot::Line;
 use half::{bf16, f16};
 use lanes::Lanes;
 use std::cell::RefCell;
@@ -38,6 +40,16 @@ unsafe extern "C" fn kernel<const DTYPE: u32, const STREAMS: u32>(launch: *const
     let _fp = fp::DefaultFp::enter();
     // SAFETY: the host has checked what it launched, for memory that its caller vouched for.
     unsafe { boundary(&params, n, &memory, simd()) };
+}
+
+/// Stores lines one after the other.
+unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
+    for (i, words) in words.chunks(D).enumerate() {
+        let mut data = [0; D];
+        data[..words.len()].copy_from_slice(words);
+        // SAFETY: by the caller's contract the lines lie in staging memory, which is aligned for them.
+        unsafe { (*to.cast::<Line<D>>().add(i)).put(&data, tag) };
+    }
 }
 
 /// All of them, as the software driver is told of them.

@@ -7,9 +7,9 @@ use super::super::fold::Fold;
 use super::super::reduce::Target;
 use super::super::wait::GaveUp;
 use super::super::{Simd, trace};
-use super::SUMS;
 use super::lanes::{Lanes, fetch};
 use super::sums::{self, Blocks, Room};
+use super::{SUMS, put_lines};
 use crate::hooks;
 use ccl_core::mhc::reference;
 use ccl_core::mhc::{Buffers, MAX_MIXES};
@@ -504,16 +504,6 @@ impl Owners<'_> {
                 own[row * SUMS..][..mixes + 1].copy_from_slice(&sums[..mixes + 1]);
             }
         }
-    }
-}
-
-/// Stores lines one after the other.
-unsafe fn put_lines<const D: usize>(to: *mut u8, words: &[u32], tag: u32) {
-    for (i, words) in words.chunks(D).enumerate() {
-        let mut data = [0; D];
-        data[..words.len()].copy_from_slice(words);
-        // SAFETY: by the caller's contract the lines lie in staging memory, which is aligned for them.
-        unsafe { (*to.cast::<Line<D>>().add(i)).put(&data, tag) };
     }
 }
 
