@@ -285,14 +285,20 @@ INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, 
 }
 
 // Makes the whole output unmistakable: zeros would be plausible, all ones is NaN in every float type.
-INLINE void fill_failed(const struct args *a, uint log2_elem)
+// By `items` work-items, of which this is number `item`.
+INLINE void fill_by(const struct args *a, uint log2_elem, uint item, uint items)
 {
     const ulong bytes = a->count << log2_elem;
     const bool words = (((ulong)a->recv | bytes) & 3) == 0;
-    for (ulong i = get_local_id(0); words && i < bytes >> 2; i += get_local_size(0))
+    for (ulong i = item; words && i < bytes >> 2; i += items)
         ((global uint *)a->recv)[i] = 0xFFFFFFFFu;
-    for (ulong i = get_local_id(0); !words && i < bytes; i += get_local_size(0))
+    for (ulong i = item; !words && i < bytes; i += items)
         a->recv[i] = 0xFF;
+}
+
+INLINE void fill_failed(const struct args *a, uint log2_elem)
+{
+    fill_by(a, log2_elem, get_local_id(0), get_local_size(0));
 }
 
 // What all work-items of a group do first; false if the collective overlaps another and must be left as it is, and
@@ -332,25 +338,32 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
     return begin_with(a, e, wire, wires, log2_elem, going, 0);
 }
 
-// Ends a call of `wires` groups: by all work-items of the last one, where e->failed says whether there is a result.
-INLINE void end_call(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+// Ends a call of `wires` groups: by `items` work-items of the last one, of which this is number `item`; e->failed says whether
+// there is a result.
+INLINE void end_by(const struct args *a, local struct entry *e, uint wires, uint log2_elem, uint item, uint items)
 {
     global struct comm_state *state = a->state;
     // Nobody else writes to the output any more.
     if (e->failed != 0)
-        fill_failed(a, log2_elem);
-    if (get_local_id(0) == 0) {
+        fill_by(a, log2_elem, item, items);
+    if (item == 0) {
         state->base = e->next;
         state->wraps = e->wraps;
         state->calls = e->call;
         atomic_xchg(&state->left, 0u);
     }
     counters_before_busy();
-    for (uint wire = get_local_id(0); wire < wires; wire += get_local_size(0))
+    for (uint wire = item; wire < wires; wire += items)
         atomic_xchg(&state->busy[wire], 0u);
     busy_before_done();
-    if (get_local_id(0) == 0)
+    if (item == 0)
         store_wide_word(&a->host->done, e->call);
+}
+
+// The same by all work-items of the group.
+INLINE void end_call(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+{
+    end_by(a, e, wires, log2_elem, get_local_id(0), get_local_size(0));
 }
 
 // All work-items of `counted` groups come here, of which the last one ends the call of `wires` groups.

@@ -27,6 +27,8 @@
 // By columns, for each tile: the groups that have left their sums, and above them, by GAVE_UP, those that have none.
 #define ARRIVED 128u
 #define GAVE_UP 0x10000u
+// By columns and warps: behind the sums of two batches, sums of blocks with the call's number each.
+#define PAIRS (4u << 20)
 #define SLOTS 256u
 #define SLOTS_OF_BATCH (((4u << 20) / 4u - SLOTS) / 2u)
 
@@ -51,6 +53,22 @@ INLINE bool all_well(local struct entry *e)
 
 // As `begin`, of more groups than wires. Every group reads what others of this rank clear: so all wait until all wires are
 // cleared, everywhere. `filled` is what is filled where there is no result.
+#ifdef __NVPTX__
+// Cold: a call in thousands of millions begins so.
+static __attribute__((noinline)) void clear_fused(struct args *a, local struct entry *e, uint group, uint wires)
+#else
+INLINE void clear_fused(const struct args *a, local struct entry *e, uint group, uint wires)
+#endif
+{
+    if (group < wires)
+        clear_flags(a, e, group, wires);
+    // The last that each wire's barrier leaves in this rank's memory.
+    const struct place at = {1, 0, e->clearing};
+    global struct staging_head *head = (global struct staging_head *)a->inbox;
+    for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)
+        wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));
+}
+
 INLINE bool begin_fused(const struct args *a, const struct args *filled, local struct entry *e, uint group, uint wires,
                         uint log2_elem, bool *going, const struct first *first)
 {
@@ -70,13 +88,8 @@ INLINE bool begin_fused(const struct args *a, const struct args *filled, local s
     const bool clears = e->failed == 0 && e->clearing != 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (clears) {
-        if (group < wires)
-            clear_flags(a, e, group, wires);
-        // The last that each wire's barrier leaves in this rank's memory.
-        const struct place at = {1, 0, e->clearing};
-        global struct staging_head *head = (global struct staging_head *)a->inbox;
-        for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)
-            wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));
+        struct args own = *a;
+        clear_fused(&own, e, group, wires);
     }
     *going = all_well(e);
     return true;

@@ -66,6 +66,8 @@ pub const SHARED_BYTES: usize = 4 << 20;
 /// Bytes at its beginning that are 0 between calls. What follows takes the sums of two batches.
 pub const SHARED_HEAD_BYTES: usize = 1024;
 const SUMS_OF_BATCH: u64 = (SHARED_BYTES - SHARED_HEAD_BYTES) as u64 / 4 / 2;
+/// Bytes behind that, 0 before the first call: by columns, sums with the number of their call. A group has a tile's.
+pub const PAIR_BYTES: usize = MAX_WIRES * 16 * (2 + 8 + 1) * 8;
 
 /// Words that travel for a row: its mixes and the sum of squares.
 pub const fn row_sums(params: &Params) -> usize {

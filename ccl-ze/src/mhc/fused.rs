@@ -10,7 +10,7 @@ use crate::module::KernelId;
 use crate::stream::Stream;
 use ccl_core::mhc::{Buffers, Params};
 use ccl_core::plan::Agreed;
-use ccl_core::plan::mhc::{Fused, MhcPlan, SHARED_BYTES, SHARED_HEAD_BYTES};
+use ccl_core::plan::mhc::{Fused, MhcPlan, PAIR_BYTES, SHARED_BYTES, SHARED_HEAD_BYTES};
 use ccl_core::plan::push::{Mode, Transport};
 use ccl_core::protocol::{CommState, HostBlock, MAX_WIRES};
 use ccl_core::{DataType, Error, Kind, Result};
@@ -100,9 +100,12 @@ impl FusedCalls {
         } else if agreed.n > 1 && agreed.push_tiles > 0 {
             gpu.load(Family::Fused(agreed.form))?;
             gpu.load(Family::Columns(agreed.form))?;
-            let memory = Arc::new(Allocation::device(gpu, SHARED_BYTES)?);
+            let memory = Arc::new(Allocation::device(gpu, SHARED_BYTES + PAIR_BYTES)?);
             // SAFETY: memory of this size, which lives until the stream has settled.
-            unsafe { stream.fill(memory.address, 0, SHARED_HEAD_BYTES, &[])? };
+            unsafe {
+                stream.fill(memory.address, 0, SHARED_HEAD_BYTES, &[])?;
+                stream.fill(memory.address.wrapping_byte_add(SHARED_BYTES), 0, PAIR_BYTES, &[])?;
+            }
             stream.settle()?;
             shared = Some(memory);
         }
