@@ -89,7 +89,7 @@ def judge_lines(name, kernel, require, row):
     uncached = kernel.found(store + r"\.uc\.uc")
     require(uncached, f"no {line_type} store of a line, or one through a cache")
     # With 64-byte lines, users' buffers are written 16 bytes at a time as well, through the caches; so are boundaries'.
-    require(form == 64 or name.startswith("fused_") or len(uncached) == len(kernel.found(store)), "a line is stored through a cache")
+    require(form == 64 or name.startswith(("fused_", "columns_")) or len(uncached) == len(kernel.found(store)), "a line is stored through a cache")
     for at in kernel.found(poll):
         require(kernel.innermost(at), "a flag is polled outside any loop")
     spin = judge_spin(kernel, require, poll)
@@ -118,7 +118,11 @@ def judge_flags(kernel, require, row):
 def judge_boundary(name, kernel, require):
     """Nearly all that a boundary reads are weights: 16 bytes at a time, one load for each stream."""
     streams = int(re.search(r"_s(\d)", name)[1])
-    wide = [at for at in kernel.found(r"load\.ugm\.d32x4\.a64") if kernel.innermost(at)]
+    if name.startswith("columns_"):
+        # One block: there need be no loop. Lines are loaded past the caches.
+        wide = kernel.found(r"load\.ugm\.d32x4\.a64(?!\S*\.uc\.uc)")
+    else:
+        wide = [at for at in kernel.found(r"load\.ugm\.d32x4\.a64") if kernel.innermost(at)]
     require(len(wide) >= streams, f"{len(wide)} loads of 16 bytes in loops, for {streams} streams of weights")
     require(kernel.found(r"fence\.ugm\.\S*(gpu|tile)"), "no fence between a group's sums and its count")
 
@@ -141,7 +145,7 @@ def judge(device, name, kernel):
         require(not any(start < at <= end for at in kernel.at.values()), "a rounding mode outlives its block")
         require(not kernel.found(r".*ugm", (start, end)), "memory is accessed in a division's rounding mode")
     row = {"spills": spills, "spin": "-", "lines": "-"}
-    is_boundary = name.startswith(("mhc_", "fused_"))
+    is_boundary = name.startswith(("mhc_", "fused_", "columns_"))
     if is_boundary:
         judge_boundary(name, kernel, require)
     if re.search(r"_l\d+$", name):

@@ -6,7 +6,7 @@
 #   ocloc.sh --update   does all, and writes the committed table, ccl-ze/kernels/ocloc.table
 # The table names what it was made of: the compiler, the build options, the rules, and each family's SPIR-V by its hash. What
 # all of that still holds for would come out the same, so of it only a sample is made again: every family for the first device,
-# and each for one of the others; of the fused ones, one. Of a family that changed, and with another compiler, everything is.
+# and each for one of the others; of those that fuse, one form. Of a family that changed, and with another compiler, everything is.
 # The exact numbers belong to one version of the compiler. With another the rules hold all the same, and the differences are
 # shown but are no failure.
 set -euo pipefail
@@ -18,7 +18,8 @@ source "$here/../lib.sh"
 
 DEVICES=(bmg-g21 bmg-g31 pvc dg2-g10 lnl-m ptl-h)
 # Nine large kernels each, which take the compiler half a minute: judged for one device, and not part of the table.
-FUSED_DEVICES=(bmg-g21)
+LARGE_DEVICES=(bmg-g21)
+is_large() { [[ $1 == fused_* || $1 == columns_* ]]; }
 kernels=$repo/ccl-ze/kernels
 committed=$kernels/ocloc.table
 # The one place that says what our modules are built with, at run time too.
@@ -88,8 +89,8 @@ committed_rows() {
 
 # wanted PLACE FAMILY DEVICE: whether a family, the so many-th, is compiled for a device.
 wanted() {
-    if [[ $2 == fused_* ]]; then
-        [[ " ${FUSED_DEVICES[*]} " == *" $3 "* ]] && { [[ $2 == fused_l16 ]] || ! known "$2"; }
+    if is_large "$2"; then
+        [[ " ${LARGE_DEVICES[*]} " == *" $3 "* ]] && { [[ $2 == *_l16 ]] || ! known "$2"; }
     else
         [[ $3 == "${DEVICES[0]}" || $3 == "${DEVICES[1 + $1 % (${#DEVICES[@]} - 1)]}" ]] || ! known "$2"
     fi
@@ -107,7 +108,7 @@ for device in "${DEVICES[@]}"; do
     for place in "${!families[@]}"; do
         family=${families[$place]}
         if ! wanted "$place" "$family" "$device"; then
-            [[ $family != fused_* ]] || continue
+            ! is_large "$family" || continue
             committed_rows "$family" "$device" >"$SCRATCH/$device-$family.rows"
             (($(wc -l <"$SCRATCH/$device-$family.rows") == kernels_in[$family])) ||
                 die "the committed table has not one row for each kernel of $family on $device"
@@ -124,7 +125,7 @@ wait
 [[ ! -e $SCRATCH/broken ]] || die "the compiled kernels break a rule"
 for device in "${DEVICES[@]}"; do
     for family in "${families[@]}"; do
-        [[ $family == fused_* ]] || cat "$SCRATCH/$device-$family.rows" >>"$SCRATCH/table"
+        is_large "$family" || cat "$SCRATCH/$device-$family.rows" >>"$SCRATCH/table"
     done
 done
 say "$compiled of $((${#DEVICES[@]} * ${#families[@]})) families and devices compiled"

@@ -23,7 +23,7 @@ MHC = """x residual post comb previous_pre weights scale base norm_weight residu
 FUSED = MHC + "x_out state host peers kind_part rounds_rows factor wires".split()
 # What the probe writes may be any rank's staging memory.
 ARGUMENTS = {"ring": RING, "push": PUSH, "bulk": PUSH, "direct": DIRECT, "move": CHANNEL, "combine": CHANNEL,
-             "probe": ["inbox", "words", "seed"], "mhc": MHC, "fused": FUSED}
+             "probe": ["inbox", "words", "seed"], "mhc": MHC, "fused": FUSED, "columns": FUSED}
 # Tables of addresses: what their elements point to. Peers' users' buffers are no more than the own.
 TABLES = {"peers": "outbox", "buffers": "recv"}
 

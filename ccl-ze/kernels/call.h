@@ -285,20 +285,14 @@ INLINE void clear_flags(const struct args *a, local struct entry *e, uint wire, 
 }
 
 // Makes the whole output unmistakable: zeros would be plausible, all ones is NaN in every float type.
-// By `items` work-items, of which this is number `item`.
-INLINE void fill_by(const struct args *a, uint log2_elem, uint item, uint items)
+INLINE void fill_failed(const struct args *a, uint log2_elem)
 {
     const ulong bytes = a->count << log2_elem;
     const bool words = (((ulong)a->recv | bytes) & 3) == 0;
-    for (ulong i = item; words && i < bytes >> 2; i += items)
+    for (ulong i = get_local_id(0); words && i < bytes >> 2; i += get_local_size(0))
         ((global uint *)a->recv)[i] = 0xFFFFFFFFu;
-    for (ulong i = item; !words && i < bytes; i += items)
+    for (ulong i = get_local_id(0); !words && i < bytes; i += get_local_size(0))
         a->recv[i] = 0xFF;
-}
-
-INLINE void fill_failed(const struct args *a, uint log2_elem)
-{
-    fill_by(a, log2_elem, get_local_id(0), get_local_size(0));
 }
 
 // What all work-items of a group do first; false if the collective overlaps another and must be left as it is, and
@@ -338,33 +332,43 @@ INLINE bool begin(const struct args *a, local struct entry *e, uint wire, uint w
     return begin_with(a, e, wire, wires, log2_elem, going, 0);
 }
 
-// Ends a call of `wires` groups: by `items` work-items of the last one, of which this is number `item`; e->failed says whether
-// there is a result.
-INLINE void end_by(const struct args *a, local struct entry *e, uint wires, uint log2_elem, uint item, uint items)
+// Ends a call of `wires` groups: by all work-items of the last one, where e->failed says whether there is a result.
+INLINE void end_call(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
     global struct comm_state *state = a->state;
     // Nobody else writes to the output any more.
     if (e->failed != 0)
-        fill_by(a, log2_elem, item, items);
-    if (item == 0) {
+        fill_failed(a, log2_elem);
+    if (get_local_id(0) == 0) {
         state->base = e->next;
         state->wraps = e->wraps;
         state->calls = e->call;
         atomic_xchg(&state->left, 0u);
     }
     counters_before_busy();
-    for (uint wire = item; wire < wires; wire += items)
+    for (uint wire = get_local_id(0); wire < wires; wire += get_local_size(0))
         atomic_xchg(&state->busy[wire], 0u);
     busy_before_done();
-    if (item == 0)
+    if (get_local_id(0) == 0)
         store_wide_word(&a->host->done, e->call);
 }
 
-// The same by all work-items of the group.
-INLINE void end_call(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
+#ifdef __NVPTX__
+// The same by one work-item, while others of the group still do what can't fail and isn't filled.
+INLINE void end_alone(const struct args *a, local struct entry *e, uint wires, uint log2_elem)
 {
-    end_by(a, e, wires, log2_elem, get_local_id(0), get_local_size(0));
+    global struct comm_state *state = a->state;
+    for (ulong i = 0; e->failed != 0 && i < a->count << log2_elem; i++)
+        a->recv[i] = 0xFF;
+    state->base = e->next;
+    state->wraps = e->wraps;
+    state->calls = e->call;
+    atomic_xchg(&state->left, 0u);
+    for (uint wire = 0; wire < wires; wire++)
+        store_word(&state->busy[wire], 0u);
+    store_wide_word(&a->host->done, e->call);
 }
+#endif
 
 // All work-items of `counted` groups come here, of which the last one ends the call of `wires` groups.
 INLINE void leave_of(const struct args *a, local struct entry *e, uint counted, uint wires, uint log2_elem)

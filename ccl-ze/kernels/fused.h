@@ -51,24 +51,27 @@ INLINE bool all_well(local struct entry *e)
     return well;
 }
 
+#define CLEAR_FUSED(a, e, group, wires)                                                                                \
+    do {                                                                                                               \
+        if (group < wires)                                                                                             \
+            clear_flags(a, e, group, wires);                                                                           \
+        /* The last that each wire's barrier leaves in this rank's memory. */                                          \
+        const struct place at = {1, 0, e->clearing};                                                                   \
+        global struct staging_head *head = (global struct staging_head *)a->inbox;                                     \
+        for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)                            \
+            wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));                            \
+    } while (0)
+
+#ifdef __NVPTX__
+// Out of the way of what calls execute but for one in thousands of millions.
+static __attribute__((noinline)) void clear_fused(const struct args *a, local struct entry *e, uint group, uint wires)
+{
+    CLEAR_FUSED(a, e, group, wires);
+}
+#endif
+
 // As `begin`, of more groups than wires. Every group reads what others of this rank clear: so all wait until all wires are
 // cleared, everywhere. `filled` is what is filled where there is no result.
-#ifdef __NVPTX__
-// Cold: a call in thousands of millions begins so.
-static __attribute__((noinline)) void clear_fused(struct args *a, local struct entry *e, uint group, uint wires)
-#else
-INLINE void clear_fused(const struct args *a, local struct entry *e, uint group, uint wires)
-#endif
-{
-    if (group < wires)
-        clear_flags(a, e, group, wires);
-    // The last that each wire's barrier leaves in this rank's memory.
-    const struct place at = {1, 0, e->clearing};
-    global struct staging_head *head = (global struct staging_head *)a->inbox;
-    for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)
-        wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));
-}
-
 INLINE bool begin_fused(const struct args *a, const struct args *filled, local struct entry *e, uint group, uint wires,
                         uint log2_elem, bool *going, const struct first *first)
 {
@@ -88,8 +91,13 @@ INLINE bool begin_fused(const struct args *a, const struct args *filled, local s
     const bool clears = e->failed == 0 && e->clearing != 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (clears) {
-        struct args own = *a;
+#ifdef __NVPTX__
+        // Where its address goes: the other one stays in registers.
+        const struct args own = *a;
         clear_fused(&own, e, group, wires);
+#else
+        CLEAR_FUSED(a, e, group, wires);
+#endif
     }
     *going = all_well(e);
     return true;

@@ -225,18 +225,6 @@ INLINE void warp_meet(void)
     __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 }
 
-// Those warps of the group meet that come here: `items` work-items. Others never meet them here.
-INLINE void some_meet(uint items)
-{
-    __asm__ volatile("bar.sync 1, %0;" ::"r"(items) : "memory");
-}
-
-// Has a line on its way to the device's cache.
-INLINE void fetch_far_ahead(global const void *at)
-{
-    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory");
-}
-
 // Another work-item's value, which all of the warp name: by its lane, or by how its lane's number differs from the own.
 INLINE float warp_look(float value, uint lane)
 {

@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::geometry::Geometry;
 use super::push::{Mode, PushPlan, Transport};
-use super::select::{self, Choice};
+use super::select::{self, Choice, Pick};
 use super::{Agreed, Request, plural};
 use crate::config::{Algorithm, Config, TransportChoice};
 use crate::device::DeviceFamily;
@@ -34,10 +34,16 @@ impl Fused {
     /// All of them.
     pub const ALL: [Fused; 3] = [Fused::Whole, Fused::Delayed, Fused::Owner];
 
-    /// What a call is left to whose design isn't forced; none where the two had better go one after the other.
-    pub fn auto(agreed: &Agreed) -> Option<Self> {
-        // The one GPU that has run the fused device kernels was faster without them (docs/performance.md).
-        agreed.native.then_some(Fused::Owner)
+    /// What a call is left to whose design isn't forced; none where the two had better go one after the other. By what is
+    /// alike on all ranks.
+    pub fn auto(params: &Params, agreed: &Agreed, config: &Config) -> Option<Self> {
+        if agreed.native {
+            return Some(Fused::Owner);
+        }
+        // As measured (docs/performance.md): by columns it takes 0.5 to 0.65 of the time that both take one after the other,
+        // any other way longer than these.
+        let measured = agreed.family == DeviceFamily::Cuda;
+        (measured && MhcPlan::column_groups(params, agreed, config).is_some()).then_some(Fused::Whole)
     }
 
     /// The design with this number.
@@ -174,6 +180,11 @@ impl MhcPlan {
         // Device kernels of it go by lines.
         let transport = if agreed.native { config.transport } else { TransportChoice::Lines };
         let config = Config { transport, ..config.clone() };
+        if design == Fused::Whole
+            && let Some(groups) = Self::column_groups(params, agreed, &config)
+        {
+            return Self::by_columns(params, request, agreed, &config, groups);
+        }
         // What a fused kernel follows is a push algorithm; where the table says ring, a mesh.
         let choice = match select::select(request, &geometry, agreed, &config)? {
             Choice::Ring { .. } => {
@@ -186,13 +197,6 @@ impl MhcPlan {
             return Err(Error::NotImplemented(format!("mHC by design {design} after {choice:?}")));
         };
         let reduce = PushPlan::new(request, agreed, mode, transport, wires)?;
-        if design == Fused::Whole
-            && let Some(groups) = Self::column_groups(params, &reduce, most_groups(agreed, &config))
-        {
-            let reduce = PushPlan { wires: reduce.wires.min(groups), rounds: 1, ..reduce };
-            let round_rows = params.rows as u32;
-            return Self { params: *params, design, reduce, round_rows, groups, columns: true }.within(agreed);
-        }
         // Of a batch each work-group has some blocks of columns.
         let (rows, groups) = match agreed.native {
             true => (params.rows, wires),
@@ -205,17 +209,37 @@ impl MhcPlan {
         Self { params: *params, design, reduce, round_rows, groups, columns: false }.within(agreed)
     }
 
-    /// Work-groups of a boundary by columns after this reduction, one for each block of each tile of rows; none where it
-    /// can't be: everybody sends everybody everything on lines, in one round, and all groups run at once.
-    fn column_groups(params: &Params, reduce: &PushPlan, most: u32) -> Option<u32> {
-        let (Mode::OneShot, Transport::Lines(form)) = (reduce.mode, reduce.transport) else { return None };
-        let blocks = params.blocks() as u64;
-        let groups = params.rows.div_ceil(TILE_STREAMS / u64::from(params.streams)).checked_mul(blocks)?;
-        if !params.variant.has_pre() || reduce.n > MOST_COLUMN_RANKS || groups > u64::from(most) {
+    /// Work-groups of a boundary by columns, one for each block of each tile of rows; none where it can't be, or where its
+    /// all-reduce alone isn't one that everybody sends everybody: it is, on lines, in one round, and all groups run at once.
+    fn column_groups(params: &Params, agreed: &Agreed, config: &Config) -> Option<u32> {
+        let Agreed { n, form, push_tiles, bulk_bytes, family, native, .. } = *agreed;
+        let bytes = params.rows.checked_mul(params.hidden)?.checked_mul(params.dtype.size() as u64)?;
+        let one_shot = match config.allreduce {
+            Algorithm::OneShot => true,
+            Algorithm::Auto => select::pick(family, n, bytes) == Pick::OneShot,
+            Algorithm::Ring | Algorithm::Mesh | Algorithm::Direct => false,
+        };
+        let by_lines = !native || bulk_bytes == 0 || config.transport == TransportChoice::Lines;
+        if !one_shot || !by_lines || !params.variant.has_pre() || !(2..=MOST_COLUMN_RANKS).contains(&n) {
             return None;
         }
-        let lines = params.rows * blocks * column_lines(form) as u64;
-        (lines <= u64::from(reduce.layout.push_tiles) * form.lines_per_tile() as u64).then_some(groups as u32)
+        let blocks = params.blocks() as u64;
+        let groups = params.rows.div_ceil(TILE_STREAMS / u64::from(params.streams)).checked_mul(blocks)?;
+        let lines = params.rows.checked_mul(blocks * column_lines(form) as u64)?;
+        let room = u64::from(push_tiles) * form.lines_per_tile() as u64;
+        let most = u64::from(most_groups(agreed, config));
+        (groups <= most && lines <= room && room > 0).then_some(groups as u32)
+    }
+
+    fn by_columns(params: &Params, request: &Request, agreed: &Agreed, config: &Config, groups: u32) -> Result<Self> {
+        let (mode, transport) = (Mode::OneShot, Transport::Lines(agreed.form));
+        let bytes = request.count * params.dtype.size() as u64;
+        let most = most_groups(agreed, config).min(PushPlan::most_wires(agreed, mode, transport).max(1));
+        // Those that clear what a slot has; columns have places of their own in it.
+        let wires = select::wires_for(agreed.family, bytes).min(groups).min(most);
+        let reduce = PushPlan { rounds: 1, ..PushPlan::new(request, agreed, mode, transport, wires)? };
+        let (design, round_rows) = (Fused::Whole, params.rows as u32);
+        Self { params: *params, design, reduce, round_rows, groups, columns: true }.within(agreed)
     }
 
     /// By columns: byte offset, in the receiver's staging memory, of the first line of a row's block that `sender` stores in

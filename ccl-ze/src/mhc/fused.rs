@@ -205,7 +205,8 @@ impl FusedCalls {
 fn column_parts(params: &Params, buffers: &Buffers, groups: u32, resident: u32) -> u32 {
     // All parts of a block read its x as well.
     let in_place = is_in_place(buffers) || buffers.x == buffers.x_out.cast_const();
-    let most = resident.min(MAX_WIRES as u32) / groups;
+    // Of two on one multiprocessor each takes longer than one alone.
+    let most = (resident / 2).min(MAX_WIRES as u32) / groups;
     if in_place { 1 } else { useful_parts(params, u64::from(groups)).min(u64::from(most.clamp(1, MOST_PARTS))) as u32 }
 }
 

@@ -95,7 +95,7 @@ impl Communicator {
             Design::A => Some(Fused::Whole),
             Design::B => Some(Fused::Delayed),
             Design::C => Some(Fused::Owner),
-            Design::Auto => Fused::auto(&self.core().info().agreed),
+            Design::Auto => Fused::auto(params, &self.core().info().agreed, self.config()),
         };
         let Some(by) = fused else {
             // SAFETY: passed on to the caller; checked above.
