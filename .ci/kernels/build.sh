@@ -18,7 +18,8 @@ committed=$source/spirv
 # A rule of the protocol broken in each, in a family, by a macro of that name in the sources.
 MUTANTS=(ring_l16:{FLAG_FIRST,FROZEN_BASE,ONE_SLOT_FEWER,TRUNCATE,CACHED_LOOK,NO_FENCE,VECTOR_POLL}
     push_l16:{FLAG_FIRST,ONE_GENERATION,WRONG_ORDER} bulk:{BULK_FLAG_FIRST,ONE_GENERATION,WRONG_ORDER}
-    channel_l16:NO_CREDIT fused_l16:{OWN_SUMS_FIRST,NO_READY} mhc:NARROW_WEIGHTS)
+    channel_l16:NO_CREDIT fused_l16:{OWN_SUMS_FIRST,NO_READY}
+    columns_l16:{ONE_GENERATION,WRONG_ORDER} mhc:NARROW_WEIGHTS)
 
 need_packages python3 clang-15 llvm-spirv-15 spirv-tools
 

@@ -38,6 +38,10 @@ fn config(transport: TransportChoice) -> Config {
 
 /// Calls with data of their own, mixed with plain all-reduces; how many were wrong on any rank.
 fn wrong_calls(n: usize, config: &Config, start: &StartState, rows: &[u64]) -> usize {
+    wrong_calls_by(Design::C, n, config, start, rows)
+}
+
+fn wrong_calls_by(design: Design, n: usize, config: &Config, start: &StartState, rows: &[u64]) -> usize {
     let cases: Vec<Case> = (0..).zip(rows).map(|(seed, rows)| case(*rows, 384, seed)).collect();
     let written: Vec<_> = cases.iter().map(|case| case.written::<bf16>(n)).collect();
     let capacity = cases.iter().map(Case::bytes).max().unwrap().max(1 << 16);
@@ -53,8 +57,11 @@ fn wrong_calls(n: usize, config: &Config, start: &StartState, rows: &[u64]) -> u
             let options = CallOptions { after: &[], signal: None };
             let buffers = case.buffers(memory.as_ptr());
             // SAFETY: the memory holds the tensors and lives until the wait.
-            let done = unsafe { plain.comm.all_reduce_mhc(&case.params, &buffers, Design::C, &stream, options) };
-            done.unwrap().wait().unwrap();
+            let done = unsafe { plain.comm.all_reduce_mhc(&case.params, &buffers, design, &stream, options) };
+            if done.and_then(|done| done.wait()).is_err() {
+                // A communicator that has failed stays so.
+                return wrong + 1;
+            }
             take(&memory, &mut image);
             wrong += usize::from(case.wrong::<bf16>(rank, written, &image).is_some());
             if i % 3 == 2 {
@@ -119,6 +126,35 @@ fn calls_follow_one_another() {
                 assert_eq!(wrong_calls(n, &config(transport), &start, &rows), 0, "{transport:?} {n}");
             }
         }
+    });
+}
+
+/// The same by columns, with forms that are not, and with all-reduces that use the same slots otherwise.
+#[test]
+fn calls_by_columns_follow_one_another() {
+    process("calls_by_columns_follow_one_another").run(|_| {
+        let rows: Vec<u64> = (0..60).map(|i| [1, 2, 30, 4, 1, 3][i % 6]).collect();
+        for (n, tag_limit, granule) in [(2, u32::MAX - 1, 64), (3, 16, 16), (4, 23, 8)] {
+            let config = Config { granule, ..config(TransportChoice::Lines) };
+            let start = StartState { tag_limit, base: tag_limit - 3, ..StartState::default() };
+            let by_columns = local::ranks(n, &config, &start, |comm| {
+                let by_columns = |rows: &u64| comm.plan_mhc(&case(*rows, 384, 0).params, Fused::Whole).unwrap().columns;
+                rows.iter().map(by_columns).collect::<Vec<bool>>()
+            });
+            let expected: Vec<bool> = rows.iter().map(|rows| *rows != 30).collect();
+            assert_eq!(by_columns, vec![expected; n]);
+            assert_eq!(wrong_calls_by(Design::A, n, &config, &start, &rows), 0, "{granule} {n}");
+        }
+    });
+}
+
+/// NEGATIVE CONTROL: whose lines are overwritten before it has read them never finds them.
+#[test]
+fn columns_need_two_generations() {
+    process("columns_need_two_generations").run(|_| {
+        let config = Config { timeout: Duration::from_secs(3), ..config(TransportChoice::Lines) };
+        let start = StartState { hooks: hooks::ONE_GENERATION, ..StartState::default() };
+        assert!(wrong_calls_by(Design::A, 3, &config, &start, &[1; 8]) > 0, "nobody noticed");
     });
 }
 
@@ -281,6 +317,7 @@ fn an_abort_ends_a_call_that_waits() {
             (TransportChoice::Bulk, Design::C),
             (TransportChoice::Lines, Design::C),
             (TransportChoice::Bulk, Design::A),
+            (TransportChoice::Lines, Design::A),
         ] {
             local::ranks(2, &config(transport), &StartState::default(), |comm| {
                 let case = case(3, 384, 5);

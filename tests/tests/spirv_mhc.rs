@@ -6,6 +6,7 @@
 use ccl_core::DataType;
 use ccl_core::comm::StartState;
 use ccl_core::mhc::{Design, Params, Variant};
+use ccl_core::plan::mhc::Fused;
 use ccl_tests::mhc::{Bed, Case, Reduced, Way};
 use ccl_tests::spirv;
 use ccl_ze::hooks;
@@ -14,7 +15,7 @@ use ccl_ze::hooks;
 
 fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 64 << 20);
         for i in cases {
             let case = Case::nth(i, most);
@@ -41,7 +42,7 @@ fn fused(number: usize, most: u64) -> impl Iterator<Item = (Case, Design)> {
 
 fn designs(test: &str, n: usize, granule: u32, number: usize, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", granule).run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
         // A clearing every few calls.
         let start = StartState { tag_limit: 40, ..StartState::default() };
         let mut bed = Bed::new(spirv::communicator(&rank, start), 64 << 20);
@@ -88,12 +89,47 @@ fn fused_narrow_lines() {
     designs("fused_narrow_lines", 2, 8, 12, 40_000);
 }
 
+/// Of cases that an all-reduce precedes, `number` that go by columns.
+fn columns(test: &str, n: usize, granule: u32, number: usize) {
+    spirv::group(test, n).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", granule).run(|rank| {
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+        // A clearing every few calls.
+        let start = StartState { tag_limit: 7, ..StartState::default() };
+        let mut bed = Bed::new(spirv::communicator(&rank, start), 64 << 20);
+        let by_columns: Vec<(Case, Design)> = fused(2000, 40_000)
+            .filter(|(case, _)| bed.comm.plan_mhc(&case.params, Fused::Whole).is_ok_and(|plan| plan.columns))
+            .take(number)
+            .collect();
+        assert_eq!(by_columns.len(), number, "too few cases go by columns");
+        for (i, (case, _)) in by_columns.iter().enumerate() {
+            let found = bed.differs(case, i as u64, Design::A);
+            assert_eq!(found, None, "rank {} of {n}, case {i}, {case:?}", rank.rank);
+        }
+        let case = &by_columns[0].0;
+        for way in [Way::List, Way::Graph] {
+            assert_eq!(bed.recorded_differs(case, &[2, 3, 4], Design::A, way), None, "{way:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn columns_two_ranks() {
+    columns("columns_two_ranks", 2, 16, 24);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn columns_three_ranks() {
+    columns("columns_three_ranks", 3, 8, 12);
+}
+
 /// Eager boundaries are made to fail, by counters that are not 0; recorded ones don't use theirs.
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn recordings_have_memory_of_their_own() {
     spirv::group("recordings_have_memory_of_their_own", 1).run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
+        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 8 << 20);
         let params = Params::new(Variant::V4, DataType::Bfloat16, 2, 1056, 4);
         let case = Case { params, reduced: Reduced::Not, in_place: false, wild: false };

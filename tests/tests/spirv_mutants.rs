@@ -6,6 +6,7 @@ use ccl_core::DataType::{Bfloat16, Float32};
 use ccl_core::collective::{Collective, CollectiveCall};
 use ccl_core::comm::StartState;
 use ccl_core::mhc::{Design, Params, Variant};
+use ccl_core::plan::mhc::Fused;
 use ccl_tests::calls::{self, Call, Options, Overwrite, Route};
 use ccl_tests::collectives::{self, Job};
 use ccl_tests::fused::{Case, Peer};
@@ -93,8 +94,17 @@ fn broadcasts(rank: Rank) {
 
 /// Boundaries by owners, to which rank 1 always comes late, so that nobody's sums are there too early by luck.
 fn boundaries(rank: Rank) {
-    hooks::UNOPTIMIZED.set(vec!["fused".into(), "mhc".into()]).unwrap();
-    let cases = [(1, 1056), (3, 700), (2, 1056)].into_iter().enumerate().map(|(seed, (rows, hidden))| {
+    boundaries_by(rank, Design::C, [(1, 1056), (3, 700), (2, 1056)]);
+}
+
+/// The same by columns.
+fn columns(rank: Rank) {
+    boundaries_by(rank, Design::A, [(1, 384), (3, 200), (2, 384)]);
+}
+
+fn boundaries_by(rank: Rank, design: Design, shapes: [(u64, u64); 3]) {
+    hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+    let cases = shapes.into_iter().enumerate().map(|(seed, (rows, hidden))| {
         let params = Params::new(Variant::V4, Bfloat16, rows, hidden, 4);
         Case { params, seed: seed as u64, in_place: false, x_out: None }
     });
@@ -107,7 +117,9 @@ fn boundaries(rank: Rank) {
         if rank.rank == 1 {
             std::thread::sleep(Duration::from_millis(20));
         }
-        match peer.run::<bf16>(case, Design::C) {
+        let plan = peer.comm.plan_mhc(&case.params, Fused::Whole).unwrap();
+        assert!(design == Design::C || plan.columns, "{plan}");
+        match peer.run::<bf16>(case, design) {
             Ok(image) => wrong += usize::from(case.wrong::<bf16>(rank.rank, &written, &image).is_some()),
             Err(error) => return rank.say(format_args!("error {error}")),
         }
@@ -116,13 +128,32 @@ fn boundaries(rank: Rank) {
 }
 
 fn boundaries_with(test: &str, mutant: &str, n: usize) {
+    let found = with_boundaries(test, mutant, n, boundaries);
+    assert!(found.0 > 0, "mutant {mutant} was not noticed");
+}
+
+/// What ranks find with a mutant: results that are wrong, and errors.
+fn with_boundaries(test: &str, mutant: &str, n: usize, calls: fn(Rank)) -> (usize, usize) {
     let group = || {
         let group = spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", 16);
         group.env("CCLX_TIMEOUT_MS", 60_000)
     };
-    assert_eq!(group().run_with(boundaries, watch), (0, 0), "without a mutant");
-    let (wrong, _) = group().env(spirv::IMAGE, mutant).run_with(boundaries, watch);
-    assert!(wrong > 0, "mutant {mutant} was not noticed");
+    assert_eq!(group().run_with(calls, watch), (0, 0), "without a mutant");
+    group().env(spirv::IMAGE, mutant).run_with(calls, watch)
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn columns_in_another_order() {
+    let (wrong, _) = with_boundaries("columns_in_another_order", "columns_l16-wrong_order", 3, columns);
+    assert!(wrong > 0, "not noticed");
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn columns_of_one_generation() {
+    let found = with_boundaries("columns_of_one_generation", "columns_l16-one_generation", 2, columns);
+    assert_ne!(found, (0, 0), "not noticed");
 }
 
 /// Two ranks' sums are the same in either order; three ranks' are not.

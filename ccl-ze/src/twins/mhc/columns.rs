@@ -73,6 +73,10 @@ impl Columns<'_> {
             }
         }
         self.call.waiter.notify(others().map(|peer| self.peers[peer]));
+        if self.rank == 1 && hooks::on(self.call.hooks, hooks::ONE_GENERATION) {
+            // A mutation: the others get the time to be a call ahead.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         let mut given = [[0; BLOCK_WORDS]; MAX_RANKS];
         for (row, block, first, elements) in self.blocks() {
             let mut sources = [std::ptr::null(); MAX_RANKS];
