@@ -149,7 +149,6 @@ impl<D: Device> Communicator<D> {
         let hellos: Vec<Hello> =
             mesh.all_gather(&encode(&hello)?, "hello")?.iter().map(|bytes| decode(bytes)).collect::<Result<_>>()?;
         let mut agreed = topology::agree(&hellos, config)?;
-        device.await_turn()?;
         let _claim = Claim::of(device, mesh, config, (hellos[0].name, hellos[0].process))?;
         // That may have taken any time, and is bounded by itself.
         mesh.set_deadline(config.connection_timeout);

@@ -85,6 +85,8 @@ switches! {
     GROUPS_AS_QUEUED: pub groups_as_queued,
     /// Communicators that are asked for at the same time are made so, without a line or a claim to the device.
     MAKINGS_AT_ONCE: pub makings_at_once,
+    /// Ranks whose turn to be made hasn't come say that it has, and wait for it once devices are asked for.
+    TURNS_WITHIN_CLAIMS: pub turns_within_claims,
     /// This process gives up each litmus test at its end, as if its last call had outlasted its limit.
     LITMUS_GIVES_UP: pub(crate) litmus_gives_up,
     /// This process ends in the middle of its first litmus test, without a word.

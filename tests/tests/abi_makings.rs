@@ -211,6 +211,50 @@ fn threads_make_communicators_of_one_device_at_the_same_time() {
     }
 }
 
+/// Two communicators that rank 0's threads ask for, the second one first, and rank 1 in a group: there the second waits for the
+/// first, and no rank may keep its device for it meanwhile.
+/// NEGATIVE CONTROL: where the ranks don't meet before they ask for their devices it does.
+#[test]
+fn a_group_and_threads_make_communicators_of_one_device() {
+    let group = Group::new("a_group_and_threads_make_communicators_of_one_device", 2).env("CCLX_DEVICE", "soft");
+    let group = group.env("CCLX_ON_ERROR", "log").env("CCL_KVS_CONNECTION_TIMEOUT", 6).limit(Duration::from_secs(90));
+    let body = |me: ccl_tests::Rank| {
+        let first = me.joined();
+        let inputs = [element(8, 0, 0), element(8, 1, 0)];
+        let make_both = || {
+            let ids = shared_ids(&me, first);
+            if me.rank == 1 {
+                let (code, made) = two_at_once(&me, ids);
+                return made.map(|comm| (code, comm as usize));
+            }
+            let make = |late: u64, id: OnecclUniqueId| {
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(late));
+                    let mut comm = null_mut();
+                    // SAFETY: a place for the communicator.
+                    (unsafe { onecclCommInitRank(&raw mut comm, 2, id, 0) }, comm as usize)
+                })
+            };
+            [make(500, ids[0]), make(0, ids[1])].map(|thread| thread.join().unwrap())
+        };
+        for (code, comm) in make_both() {
+            assert_eq!(code, 0, "{}", last_error(null_mut()));
+            let comm = comm as *mut OnecclComm;
+            assert_eq!(seen_of(comm, inputs[me.rank]), (2, me.rank as i32, inputs.iter().sum()));
+            // SAFETY: a handle.
+            assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
+        }
+        ccl_ze::hooks::TURNS_WITHIN_CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
+        me.say(format_args!("unmet: {:?}", make_both().map(|(code, _)| code != 0)));
+        std::process::exit(0);
+    };
+    for (rank, ended) in group.run_with(body, |running| running.wait()).iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        let failed = if rank == 0 { "[false, true]" } else { "[true, true]" };
+        assert_eq!(ended.said("unmet:"), [failed], "rank {rank}:\n{}", ended.output);
+    }
+}
+
 /// Ranks that are threads of one process, each by itself or all asked for by one thread in a group. If one takes another's
 /// number, or one that no rank can have, all are told at once.
 #[test]

@@ -21,12 +21,16 @@ pub(super) struct Claim<'a, D: Device>(&'a D);
 impl<'a, D: Device> Claim<'a, D> {
     /// Waits until all ranks have their devices at the same time.
     pub(super) fn of(device: &'a D, mesh: &Mesh, config: &Config, key: ClaimKey) -> Result<Claim<'a, D>> {
+        device.await_turn()?;
         let claim = Claim(device);
         if mesh.world_size() == 1 {
             return Ok(claim);
         }
         // What others are made for is bounded by their own deadlines, of which several may have to pass.
         let limit = config.connection_timeout.saturating_mul(3).saturating_add(Duration::from_secs(60));
+        // A rank whose turn hasn't come waits for a communicator that may want the same devices: nobody keeps them from that.
+        mesh.set_deadline(limit);
+        mesh.barrier("turn to be made")?;
         let (began, mut pause) = (Instant::now(), PAUSE);
         loop {
             // Each question is one step; how many there are depends on other communicators.

@@ -41,6 +41,10 @@ impl ZeDevice {
         let claim = Claim::new(gpu.index());
         Ok(ZeDevice { gpu, config: config.clone(), hooks, place, claim })
     }
+
+    fn turn(&self) -> Result<()> {
+        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(line::patience(&self.config)))
+    }
 }
 
 impl Device for ZeDevice {
@@ -51,10 +55,13 @@ impl Device for ZeDevice {
     }
 
     fn await_turn(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), |place| place.await_turn(line::patience(&self.config)))
+        if hooks::turns_within_claims() { Ok(()) } else { self.turn() }
     }
 
     fn claim(&self, key: ClaimKey) -> bool {
+        if hooks::turns_within_claims() && self.turn().is_err() {
+            return false;
+        }
         hooks::makings_at_once() || self.claim.granted(key)
     }
 
