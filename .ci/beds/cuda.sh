@@ -40,6 +40,7 @@ bundle() { # DIR [PTXAS]
     .ci/kernels/build.sh --mutants "$folder/mutants"
     PTXAS=${2:-} .ci/kernels/ptx.sh "$folder/modules"
     PTXAS=${2:-} .ci/kernels/ptx.sh --mutants "$folder/mutants"
+    PTXAS=${2:-} .ci/kernels/ptx.sh --controls "$folder/controls"
     mv "$folder"/mutants/*.{ptx,cubin} "$folder/modules" 2>/dev/null || true
     cp "${BASH_SOURCE[0]}" "$folder/cuda.sh"
     cp benches/peers/beside_nccl.py "$folder/peers.py"
@@ -68,6 +69,25 @@ attempt() { # NAME COMMAND...
         echo "FAILED $name"
         tail -n "${TAIL:-25}" "$log"
     fi
+}
+
+# What one rank's boundaries rest on, taken away: they must be wrong, or the test is. What they fall back on: right. That a
+# kernel waits for the one before (mutant_unasked) is needed only where there is code for the GPU's architecture.
+controls() { # DIR
+    local folder=$1 control name boundaries=(ccl perf mhc --ranks 1 --rows 1,8 --design unfused --graph 10 -n 1)
+    for control in "$folder"/controls/*; do
+        name=$(basename "$control")
+        mkdir -p "$SCRATCH/$name"
+        cp "$folder"/modules/* "$SCRATCH/$name"
+        cp "$control"/* "$SCRATCH/$name"
+        if [[ $name == trial_* ]]; then
+            ZE_SOFT_CUDA_MODULES=$SCRATCH/$name attempt "$name" "${boundaries[@]}"
+        else
+            # shellcheck disable=SC2016
+            ZE_SOFT_CUDA_MODULES=$SCRATCH/$name attempt "$name" \
+                bash -c '"$@" >"$0" 2>&1; cat "$0"; grep -q "values : .* FAILED" "$0"' "$SCRATCH/$name.out" "${boundaries[@]}"
+        fi
+    done
 }
 
 perf() { # NAME RANKS ARGUMENTS...
@@ -138,6 +158,7 @@ run_all() { # DIR
     for n in 1 2 4; do
         attempt "mhc-$n" ccl perf mhc --ranks "$n" --rows 1,8,64 --design unfused --graph 10 -n 5
     done
+    controls "$folder"
     attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10
     timings >"$OUT/timings.jsonl" 2>"$OUT/timings.log" || FAILED+=(timings)
     verdict

@@ -3,6 +3,8 @@
 #   ptx.sh DIR                compiles each family into DIR/HASH.ptx, where HASH is the SHA-256 of the family's committed
 #                             SPIR-V: by that the engine finds it (ZE_SOFT_CUDA_MODULES=DIR)
 #   ptx.sh --mutants DIR      the same of the deliberately broken variants that build.sh --mutants DIR has left there
+#   ptx.sh --controls DIR     boundaries' kernels without what they rest on (mutant_*), which are to be wrong, and such that
+#                             make them use what they fall back on (trial_*), which are to be right, each into a folder
 # With PTXAS=PROGRAM each is assembled besides, into DIR/HASH.sm_90.cubin, and refused if registers had to be spilled.
 set -euo pipefail
 
@@ -16,37 +18,52 @@ need_packages clang-15 libclc-15
 library=/usr/lib/clc/nvptx64--nvidiacl.bc
 
 # The same language and the same source as build.sh; the target knows no extensions and its library names another vendor.
-compile() { # FAMILY SPIRV DIR [DEFINES]
-    local family=$1 name=${1%_l*} spirv=$2 folder=$3 defines=() hash said
-    shift 3
+translate() { # FAMILY FILE [DEFINES]
+    local family=$1 name=${1%_l*} text=$2 defines=()
+    shift 2
     [[ $family == "$name" ]] || defines=("-DLINE=${family##*_l}")
-    hash=$(sha256sum "$spirv" | cut -d' ' -f1)
     (cd "$source" && clang-15 --target=nvptx64-nvidia-cuda -S -cl-std=CL3.0 -Xclang -finclude-default-header -O2 -g0 \
         -ffp-contract=off -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature -Xclang +ptx70 \
         -Xclang -mlink-builtin-bitcode -Xclang "$library" \
         -Wall -Wextra -Wno-unused-parameter -Wno-linker-warnings -Wno-ignored-pragmas -Werror -fno-ident \
-        "${defines[@]}" "$@" -o "$folder/$hash.ptx" "$name.cl")
+        "${defines[@]}" "$@" -o "$text" "$name.cl")
     # clang 15 makes one instruction of (x >> 63 & mask), the sign spread over all bits but the first, that keeps one bit.
     sed -i -E 's/bfe\.u64\s+(%[a-z0-9]+), (%[a-z0-9]+), 63, 63;/shr.s64 \1, \2, 63; and.b64 \1, \1, 0x7FFFFFFFFFFFFFFF;/' \
-        "$folder/$hash.ptx"
+        "$text"
     if awk -F'[ ,;]+' '/bfe\./ { if ($4 + $5 > (/64/ ? 64 : 32)) { print; found = 1 } } END { exit !found }' \
-        <(sed -E 's/^\s+//; s/\s+/ /g' "$folder/$hash.ptx") >&2; then
+        <(sed -E 's/^\s+//; s/\s+/ /g' "$text") >&2; then
         die "$family: bits beyond a word's end"
     fi
     # clang 15 leaves the size of groups out. Where a source demands one, that two of them are to share a multiprocessor.
     if [[ $family == mhc || $name == columns ]]; then
         awk '/\.entry /{ entry = 1 } { print } /^\)/ && entry { print ".maxntid 256, 1, 1\n.minnctapersm 2"; entry = 0 }' \
-            "$folder/$hash.ptx" >"$folder/$hash.sized"
-        mv "$folder/$hash.sized" "$folder/$hash.ptx"
+            "$text" >"$text.sized"
+        mv "$text.sized" "$text"
     fi
     # An operation that may be fused with the next, or an approximate one, would have other bits, unless the source says of
     # it that what follows sets it right.
-    if grep -nE '\b((add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$folder/$hash.ptx" |
+    if grep -nE '\b((add|sub|mul)\.(ftz\.)?f(32|64)|(div|sqrt|rcp)\.(approx|full))' "$text" |
         grep -v '// set right' >&2; then
         die "$family: floating-point operations that aren't rounded one by one"
     fi
+}
+
+compile() { # FAMILY SPIRV DIR [DEFINES]
+    local family=$1 spirv=$2 folder=$3 hash said text
+    shift 3
+    hash=$(sha256sum "$spirv" | cut -d' ' -f1)
+    translate "$family" "$folder/$hash.ptx" "$@"
     if [[ ${PTXAS:-} ]]; then
-        said=$("$PTXAS" -v -arch=sm_90 -o "$folder/$hash.sm_90.cubin" "$folder/$hash.ptx" 2>&1) || die "$family: $said"
+        text=$folder/$hash.ptx
+        if [[ $family == mhc ]]; then
+            # From that architecture on a kernel can begin while the one before ends. clang 15 knows neither, and says what
+            # it was told.
+            text=$folder/$hash.early
+            translate "$family" "$text" -DBEGINS_EARLY "$@"
+            sed -i -E 's/^\.version .*/.version 7.8/; s/^\.target .*/.target sm_90/' "$text"
+        fi
+        said=$("$PTXAS" -v -arch=sm_90 -o "$folder/$hash.sm_90.cubin" "$text" 2>&1) || die "$family: $said"
+        rm -f "$folder/$hash.early"
         # A mutant is to be wrong, not fast.
         if [[ ! ${mutants:-} ]] && grep -E '[1-9][0-9]* bytes spill' <<<"$said" >&2; then
             die "$family: registers are spilled"
@@ -65,8 +82,15 @@ case ${1:-} in
         compile "${name%%-*}" "$spirv" "$folder" "-DMUTANT_${define^^}"
     done
     ;;
+--controls)
+    folder=${2:?--controls wants a folder}
+    for define in TRIAL_IMPATIENT TRIAL_LATE_SUMS MUTANT_LEFT_ALONE MUTANT_UNMARKED MUTANT_UNASKED; do
+        mkdir -p "$folder/${define,,}"
+        compile mhc "$source/spirv/mhc.spv" "$folder/${define,,}" "-D$define"
+    done
+    ;;
 '' | -*)
-    die "usage: ptx.sh DIR | --mutants DIR"
+    die "usage: ptx.sh DIR | --mutants DIR | --controls DIR"
     ;;
 *)
     mkdir -p "$1"

@@ -146,6 +146,14 @@ INLINE uint count_arrivals(volatile global uint *word, uint by)
     return before;
 }
 
+// Counts without an order: what is counted tells by itself whether it is there.
+INLINE uint count_loosely(volatile global uint *word)
+{
+    uint before;
+    __asm__ volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(word) : "memory");
+    return before;
+}
+
 // What one work-group leaves for others: what has been stored before, by work-items that have met, is seen by who sees it.
 INLINE ulong tell_bits(volatile global ulong *word, ulong bits)
 {
@@ -206,6 +214,44 @@ INLINE void some_meet(uint warps)
 {
     __asm__ volatile("bar.sync 1, %0;" ::"r"(warps * 32) : "memory");
 }
+
+// So many warps meet, of which some only tell that they have come.
+INLINE void others_meet(uint warps)
+{
+    __asm__ volatile("bar.sync 2, %0;" ::"r"(warps * 32) : "memory");
+}
+
+INLINE void others_may_meet(uint warps)
+{
+    __asm__ volatile("bar.arrive 2, %0;" ::"r"(warps * 32) : "memory");
+}
+
+// A kernel that says so (`waits_for_what_is_before`) may begin while the one before ends. Until this it has read nothing that
+// others write, behind it all is there that it had to wait for; all of its work-groups come here. From then on the next one may
+// begin.
+INLINE void wait_for_what_is_before(void)
+{
+#if defined MUTANT_UNASKED
+    __asm__ volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#elif defined BEGINS_EARLY
+    __asm__ volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Has a line on its way to the cache that all share, which others' stores are seen in.
+INLINE void fetch_before(global const float *at)
+{
+#ifdef BEGINS_EARLY
+    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory");
+#endif
+}
+
+#if defined TRIAL_LATE_SUMS || defined MUTANT_UNMARKED
+INLINE void doze(void)
+{
+    __asm__ volatile("nanosleep.u32 10000;" ::: "memory");
+}
+#endif
 
 // How many multiprocessors there are.
 INLINE uint processors(void)

@@ -125,6 +125,17 @@ INLINE float quotient_of_safe(float a, float b, float *least)
     return fma(fma(-b, q, a), inverse, q);
 }
 
+// Whether this is the last of so many work-groups, asked by one work-item of each. What those with marks count tells by itself
+// whether it has come, else all that was stored before is seen by the last.
+INLINE bool is_last_of(global uint *counter, uint groups, bool marked)
+{
+    const bool is_last = (marked ? count_loosely(counter) : count_arrival(counter)) + 1 == groups;
+    // For the next boundary, which begins when this one is over.
+    if (is_last)
+        atomic_xchg(counter, 0u);
+    return is_last;
+}
+
 // number / by, of numbers below 2^21: the half keeps the quotient from a neighbour's side.
 INLINE uint small_quotient(uint number, uint by)
 {

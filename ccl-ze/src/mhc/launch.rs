@@ -45,9 +45,13 @@ const ITEM_COLUMNS: u64 = 4;
 const WORKSPACE_BYTES: usize = 4 << 20;
 /// Where the sums begin.
 pub(crate) const COUNTER_BYTES: usize = 256;
+/// Behind them: places of sums that tell by themselves whether they have come, each with the mark of one that hasn't when no
+/// boundary runs. A form of the kernels for sub-groups of 32 uses them.
+const MARKED_BYTES: usize = 1 << 20;
+const MARK: u8 = 0xFF;
 const _: () = assert!(SPLIT_ROWS as usize * 4 <= COUNTER_BYTES);
 
-/// What boundaries of one communicator share. They take turns, and leave the counters at 0.
+/// What boundaries of one communicator share. They take turns, and leave the counters at 0 and the marks set.
 pub(crate) struct Workspace {
     memory: Arc<Allocation>,
     /// Calls that have an all-reduce before them.
@@ -107,11 +111,15 @@ impl Workspace {
     }
 }
 
-/// Memory for the work-groups of boundaries that take turns, its counters at 0.
+/// Memory for the work-groups of boundaries that take turns, its counters at 0 and its marks set.
 pub(crate) fn memory(gpu: &Arc<Gpu>, stream: &Stream) -> Result<Arc<Allocation>> {
-    let memory = Arc::new(Allocation::device(gpu, WORKSPACE_BYTES)?);
-    // SAFETY: memory of this size, which lives until the stream has settled.
-    unsafe { stream.fill(memory.address, 0, COUNTER_BYTES, &[])? };
+    let memory = Arc::new(Allocation::device(gpu, WORKSPACE_BYTES + MARKED_BYTES)?);
+    let marked = memory.address.wrapping_byte_add(WORKSPACE_BYTES);
+    // SAFETY: both lie in memory of this size, which lives until the stream has settled.
+    unsafe {
+        stream.fill(memory.address, 0, COUNTER_BYTES, &[])?;
+        stream.fill(marked, MARK, MARKED_BYTES, &[])?;
+    }
     stream.settle()?;
     Ok(memory)
 }

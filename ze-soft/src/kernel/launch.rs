@@ -192,6 +192,14 @@ impl BoundLaunch {
         }
     }
 
+    /// Whether it may begin while a kernel like it ends that it depends on.
+    pub(crate) fn begins_early(&self) -> bool {
+        match &self.0.kernel.code {
+            Code::Cuda(kernel) => !self.0.grid.cooperative && kernel.begins_early(),
+            Code::Native(_) | Code::Spirv(_) => false,
+        }
+    }
+
     /// Gives the whole grid to a stream, which has read the arguments when this returns.
     pub(crate) fn give(&self, target: Target<'_>) -> Result<(), String> {
         let Grid { group_count, group_size, cooperative } = self.0.grid;

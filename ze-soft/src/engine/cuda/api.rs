@@ -33,6 +33,27 @@ pub(super) type CUgraphNode = *mut c_void;
 #[derive(Clone, Copy)]
 pub(super) struct CUipcMemHandle(pub(super) [u8; 64]);
 
+/// How a kernel is launched.
+#[repr(C)]
+pub(super) struct CUlaunchConfig {
+    pub(super) groups: [c_uint; 3],
+    pub(super) items: [c_uint; 3],
+    pub(super) shared_memory: c_uint,
+    pub(super) stream: CUstream,
+    pub(super) attributes: *const CUlaunchAttribute,
+    pub(super) count: c_uint,
+}
+
+/// Something more that is said of a launch.
+#[repr(C)]
+pub(super) struct CUlaunchAttribute {
+    pub(super) id: c_uint,
+    pub(super) padding: c_uint,
+    pub(super) value: [u64; 8],
+}
+
+pub(super) const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
+
 pub(super) const CUDA_SUCCESS: CUresult = 0;
 pub(super) const CUDA_ERROR_NOT_READY: CUresult = 600;
 
@@ -107,12 +128,14 @@ functions! {
     cuLaunchHostFunc = "cuLaunchHostFunc": fn(CUstream, unsafe extern "C" fn(*mut c_void), *mut c_void);
     cuModuleLoadData = "cuModuleLoadData": fn(*mut CUmodule, *const c_void);
     cuModuleUnload = "cuModuleUnload": fn(CUmodule);
+    cuModuleGetGlobal = "cuModuleGetGlobal_v2": fn(*mut CUdeviceptr, *mut usize, CUmodule, *const c_char);
     cuModuleGetFunction = "cuModuleGetFunction": fn(*mut CUfunction, CUmodule, *const c_char);
     cuFuncGetAttribute = "cuFuncGetAttribute": fn(*mut c_int, c_int, CUfunction);
     cuOccupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor": fn(*mut c_int, CUfunction, c_int, usize);
     cuLaunchKernel = "cuLaunchKernel": fn(
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void,
     );
+    cuLaunchKernelEx = "cuLaunchKernelEx": fn(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
     cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel": fn(
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
     );

@@ -2,7 +2,7 @@
 
 use super::api::*;
 use super::runtime::Gpu;
-use super::stream::{self, Stream};
+use super::stream::{self, Stream, Target};
 use crate::op::Op;
 use parking_lot::Mutex;
 use std::ptr::null_mut;
@@ -74,6 +74,8 @@ impl Capture {
     /// Captures operations, each behind those that it names by their numbers, all of them lower.
     fn record<'a>(&self, operations: impl Iterator<Item = (&'a Op, Vec<usize>)>) -> Result<(), String> {
         let mut ends: Vec<Vec<CUgraphNode>> = Vec::new();
+        // Kernels that say when the next one may begin, all of which wait for all that is before.
+        let mut heralds: Vec<CUgraphNode> = Vec::new();
         for (op, after) in operations {
             let mut before: Vec<CUgraphNode> = Vec::new();
             for node in after.iter().flat_map(|&number| &ends[number]) {
@@ -86,9 +88,20 @@ impl Capture {
                 continue;
             }
             self.depend(&mut before)?;
-            // SAFETY: a capturing stream: nothing is reached before the graph is launched, which is the program's doing.
-            unsafe { stream::give(self.gpu, self.stream, op) }?;
-            ends.push(self.dependencies()?);
+            let begins_early = matches!(op, Op::Launch(launch) if launch.begins_early());
+            if let (Op::Launch(launch), true) = (op, begins_early) {
+                let early = matches!(before[..], [node] if heralds.contains(&node));
+                launch.give(Target { gpu: self.gpu, stream: self.stream, early })?;
+            } else {
+                // SAFETY: a capturing stream: nothing is reached before the graph is launched, which is the program's doing.
+                unsafe { stream::give(self.gpu, self.stream, op) }?;
+            }
+            let end = self.dependencies()?;
+            // A launch of no groups leaves no node.
+            if begins_early && end != before {
+                heralds.extend(&end);
+            }
+            ends.push(end);
         }
         // All that was captured is joined in the end.
         let mut all: Vec<CUgraphNode> = Vec::new();

@@ -23,7 +23,12 @@ pub(crate) struct Program {
     gpu: &'static Gpu,
     module: CUmodule,
     kernels: Vec<Arc<Signature>>,
+    /// Whether its kernels themselves wait for what they depend on, so that they may begin while that ends.
+    waits: bool,
 }
+
+/// What a module defines whose kernels all do so before they read anything that others write.
+const WAITS: &CStr = c"waits_for_what_is_before";
 
 impl Program {
     /// Finds and loads the counterpart of SPIR-V with this hash for a device; the text says which.
@@ -46,7 +51,11 @@ impl Program {
             unsafe { cuda!(gpu.api, cuModuleLoadData(&raw mut module, code.as_ptr().cast())) }
         };
         load().map_err(|why| broken(format!("{why} for {name} on {}", gpu.name)))?;
-        let program = Self { gpu, module, kernels: kernels.into_iter().map(Arc::new).collect() };
+        let (mut place, mut size) = (0, 0);
+        // SAFETY: a live module, and places for the answers. That it has no such name is an answer, too.
+        let found = unsafe { (gpu.api.cuModuleGetGlobal)(&raw mut place, &raw mut size, module, WAITS.as_ptr()) };
+        let kernels = kernels.into_iter().map(Arc::new).collect();
+        let program = Self { gpu, module, kernels, waits: found == CUDA_SUCCESS };
         Ok((program, format!("{name} is executed on {}", gpu.name)))
     }
 
@@ -116,6 +125,12 @@ impl Kernel {
         Ok(Some(Self { program: program.clone(), function, signature, facts, arguments, size }))
     }
 
+    /// Whether it waits by itself for what it depends on, so that it may begin while that ends, and says when the next one
+    /// may. Groups that wait take places, which another device of the same GPU may need to come to an end.
+    pub(crate) fn begins_early(&self) -> bool {
+        self.program.waits && self.program.gpu.sharers == 1
+    }
+
     /// The group size that its source demands.
     pub(crate) fn required_group_size(&self) -> Option<[u32; 3]> {
         self.signature.group_size
@@ -148,7 +163,7 @@ impl Kernel {
     /// Gives a launch to a stream of a GPU; the arguments are read before this returns.
     pub(crate) fn give(
         &self,
-        Target { gpu, stream }: Target<'_>,
+        Target { gpu, stream, early }: Target<'_>,
         arguments: &[*const c_void],
         [x, y, z]: [u32; 3],
         [width, height, depth]: [u32; 3],
@@ -160,11 +175,26 @@ impl Kernel {
         }
         let function = self.function;
         let values = arguments.as_ptr().cast_mut().cast();
+        let attribute = CUlaunchAttribute {
+            id: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            padding: 0,
+            value: [1, 0, 0, 0, 0, 0, 0, 0],
+        };
         // SAFETY: live function and stream; one pointer for each argument, to a value of its size, as the kernel's launch
         // was bound. What it reaches is the program's duty.
         let given = unsafe {
             if cooperative {
                 cuda!(gpu.api, cuLaunchCooperativeKernel(function, x, y, z, width, height, depth, 0, stream, values))
+            } else if early {
+                let config = CUlaunchConfig {
+                    groups: [x, y, z],
+                    items: [width, height, depth],
+                    shared_memory: 0,
+                    stream,
+                    attributes: &raw const attribute,
+                    count: 1,
+                };
+                cuda!(gpu.api, cuLaunchKernelEx(&raw const config, function, values, std::ptr::null_mut()))
             } else {
                 let extra = std::ptr::null_mut();
                 cuda!(gpu.api, cuLaunchKernel(function, x, y, z, width, height, depth, 0, stream, values, extra))

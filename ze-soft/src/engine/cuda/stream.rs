@@ -23,6 +23,8 @@ impl Home {
 pub(crate) struct Target<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) stream: CUstream,
+    /// Whether it begins while the kernel before it ends.
+    pub(super) early: bool,
 }
 
 /// The CUDA stream of one executor.
@@ -149,7 +151,7 @@ pub(super) unsafe fn give(gpu: &Gpu, stream: CUstream, op: &Op) -> Result<(), St
         }
         // SAFETY: the caller's promise.
         Op::Fill { target, size, pattern } => unsafe { fill(gpu, stream, *target as CUdeviceptr, *size, pattern) },
-        Op::Launch(launch) => launch.give(Target { gpu, stream }),
+        Op::Launch(launch) => launch.give(Target { gpu, stream, early: false }),
         Op::Timestamp(target) => {
             // SAFETY: the caller's promise; the alignment was checked.
             unsafe { gpu.stamp(stream, *target as CUdeviceptr) }
