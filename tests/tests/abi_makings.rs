@@ -160,13 +160,14 @@ fn a_group_makes_communicators_of_one_device_in_order() {
     assert!(ended.iter().any(|ended| ended.output.contains("litmus test waited")), "{ended:?}");
 }
 
-/// Makes communicators on threads of their own, in an order that is another one on every other rank.
-fn by_threads<const N: usize>(me: &ccl_tests::Rank, ids: [OnecclUniqueId; N]) -> [(i32, usize); N] {
+/// Makes communicators on threads of their own, that many milliseconds apart, in an order that is another one on every other
+/// rank.
+fn by_threads(me: &ccl_tests::Rank, ids: &[OnecclUniqueId], apart: u64) -> Vec<(i32, usize)> {
     let (rank, n) = (me.rank, me.n);
     let make = |(number, id): (usize, OnecclUniqueId)| {
-        let late = if rank.is_multiple_of(2) { number } else { N - number };
+        let late = if rank.is_multiple_of(2) { number } else { ids.len() - 1 - number };
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20 * late as u64));
+            std::thread::sleep(Duration::from_millis(apart * late as u64));
             assert_eq!(onecclSetDevice(rank as u32), 0);
             let mut comm = null_mut();
             // SAFETY: a place for the communicator.
@@ -174,9 +175,8 @@ fn by_threads<const N: usize>(me: &ccl_tests::Rank, ids: [OnecclUniqueId; N]) ->
             (code, comm as usize)
         })
     };
-    let mut numbered = ids.into_iter().enumerate();
-    let threads = [(); N].map(|()| make(numbered.next().unwrap()));
-    threads.map(|thread| thread.join().unwrap())
+    let threads: Vec<_> = ids.iter().copied().enumerate().map(make).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
 /// Threads that ask for communicators of one device at the same time get them, in whatever order each rank's threads come.
@@ -189,9 +189,8 @@ fn threads_make_communicators_of_one_device_at_the_same_time() {
         let first = me.joined();
         let inputs = [0, 1, 2].map(|rank| element(8, rank, 0));
         for _ in 0..3 {
-            let [one, two] = shared_ids(&me, first);
-            let [three, four] = shared_ids(&me, first);
-            for (code, comm) in by_threads(&me, [one, two, three, four]) {
+            let ids = [shared_ids(&me, first), shared_ids(&me, first)].concat();
+            for (code, comm) in by_threads(&me, &ids, 20) {
                 assert_eq!(code, 0, "{}", last_error(null_mut()));
                 let comm = comm as *mut OnecclComm;
                 assert_eq!(seen_of(comm, inputs[me.rank]), (3, me.rank as i32, inputs.iter().sum()));
@@ -200,7 +199,7 @@ fn threads_make_communicators_of_one_device_at_the_same_time() {
             }
         }
         ccl_ze::hooks::MAKINGS_AT_ONCE.store(true, std::sync::atomic::Ordering::Relaxed);
-        let made = by_threads(&me, shared_ids(&me, first));
+        let made = by_threads(&me, &shared_ids(&me, first), 0);
         me.say(format_args!("at once: {}", made.iter().filter(|(code, _)| *code != 0).count()));
         std::process::exit(0);
     };
