@@ -309,8 +309,9 @@ impl<D: Device> Communicator<D> {
         Ok(Completion::new(inner, self.shared.health.clone()))
     }
 
-    /// The same of a call that few checks are enough for, and that nobody waits for: `None` if this isn't one, and nothing was
-    /// done. What the device says of it all the same goes to `said`.
+    /// The same of a call like the latest one, for which few checks are enough and that nobody waits for: `None` if this isn't
+    /// one, and nothing was done. What the device says of it all the same goes to `said`. `request` is in one row, of buffers
+    /// that aren't registered, and of a reduction without a factor.
     ///
     /// # Safety
     /// As for [`Self::all_reduce`].
@@ -323,15 +324,15 @@ impl<D: Device> Communicator<D> {
         said: impl FnOnce(&<D::Endpoint as Endpoint>::Completion, &Arc<Health>),
     ) -> Option<Result<()>> {
         let shared = &*self.shared;
-        if !shared.health.is_sound() || !are_whole(request, io) || request.registered.is_some() {
+        if !shared.health.is_sound() || !are_whole(request, io) {
             return None;
         }
         // As below.
-        let mut issue = shared.issue.lock();
-        let executable = match issue.plans.get_or_make(request, || self.prepare(request)) {
-            Ok(executable) => executable,
-            Err(error) => return Some(Err(error)),
-        };
+        let issue = shared.issue.lock();
+        let (last, executable) = issue.plans.last()?;
+        if !last.is_plainly(request) {
+            return None;
+        }
         // SAFETY: passed on to the caller.
         match unsafe { shared.endpoint.submit_unheard(stream, executable, io) } {
             Ok(None) => {}
@@ -427,12 +428,11 @@ fn check_buffers(request: &Request, io: Io) -> Result<()> {
 fn are_whole(request: &Request, io: Io) -> bool {
     let (size, send, recv) = (request.dtype.size() as u64, io.send as u64, io.recv as u64);
     let whole = |at: u64, bytes: u64| at != 0 && at & (size - 1) == 0 && at.checked_add(bytes).is_some();
-    request.count.checked_mul(size).is_some_and(|bytes| {
-        bytes <= isize::MAX as u64
-            && whole(send, bytes)
-            && whole(recv, bytes)
-            && (send == recv || send.abs_diff(recv) >= bytes)
-    })
+    let Some(bytes) = request.count.checked_mul(size) else { return false };
+    bytes <= isize::MAX as u64
+        && whole(send, bytes)
+        && whole(recv, bytes)
+        && (send == recv || send.abs_diff(recv) >= bytes)
 }
 
 /// The same with words for what is wrong; nothing is of buffers without elements.

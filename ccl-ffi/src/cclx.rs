@@ -132,7 +132,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         done.map(|_| SUCCESS)
     };
     // SAFETY: as above.
-    unsafe { call_entry("cclxAllReduceAfter", communicator, body) }
+    unsafe { call_entry(&"cclxAllReduceAfter", communicator, body) }
 }
 
 /// # Safety

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// As for the entries: what the call names holds what it reads and writes, with a stream until that has done it;
 /// `communicator` is null or a handle, `stream` null or a live SYCL queue.
 unsafe fn collective(
-    name: &'static str,
+    name: &'static &'static str,
     communicator: *mut OnecclComm,
     stream: *mut c_void,
     call: impl FnOnce(&Live) -> Result<Call>,
@@ -63,13 +63,14 @@ pub unsafe extern "C" fn onecclAllReduce(
         // SAFETY: passed on to the caller.
         let plain = unsafe { plain_all_reduce(handle, send, recv, count, datatype_number, op, stream) };
         match plain {
-            Some(submitted) => submitted.map(|()| SUCCESS),
+            Some(Ok(())) => Ok(SUCCESS),
+            Some(Err(error)) => Err(error),
             // SAFETY: as above.
             None => unsafe { issue(handle, stream, call) },
         }
     };
     // SAFETY: as above.
-    unsafe { call_entry("onecclAllReduce", communicator, body) }
+    unsafe { call_entry(&"onecclAllReduce", communicator, body) }
 }
 
 /// Submits an all-reduce of the kind that is called most: outside a group, on a queue that was used before, with nothing
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn onecclReduce(
         Ok(Call { what: What::Reduce { root: rank(root, "root")? }, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclReduce", communicator, stream, call) }
+    unsafe { collective(&"onecclReduce", communicator, stream, call) }
 }
 
 /// The same of which every rank gets its piece of `count` elements. In place: `recv` = `send` + rank * `count`.
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn onecclReduceScatter(
         Ok(Call { what: What::ReduceScatter, count, dtype, reduction, send, recv })
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclReduceScatter", communicator, stream, call) }
+    unsafe { collective(&"onecclReduceScatter", communicator, stream, call) }
 }
 
 /// `recv` = the `send` of the rank `root`, on every rank. In place: `send` = `recv`.
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn onecclBroadcast(
         Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclBroadcast", communicator, stream, call) }
+    unsafe { collective(&"onecclBroadcast", communicator, stream, call) }
 }
 
 /// `recv` = this rank's piece of the `send` of the rank `root`. In place: `recv` = `send` + root * `count`.
@@ -190,7 +191,7 @@ pub unsafe extern "C" fn onecclScatter(
         Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclScatter", communicator, stream, call) }
+    unsafe { collective(&"onecclScatter", communicator, stream, call) }
 }
 
 /// `recv` = all ranks' `send`, by rank. In place: `send` = `recv` + rank * `count`.
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn onecclAllGather(
         Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclAllGather", communicator, stream, call) }
+    unsafe { collective(&"onecclAllGather", communicator, stream, call) }
 }
 
 /// `recv` = this rank's pieces of all ranks' `send`, by rank; `count` elements each. In place: `send` = `recv`.
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn onecclAllToAll(
         Ok(Call::moving(what, count, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclAllToAll", communicator, stream, call) }
+    unsafe { collective(&"onecclAllToAll", communicator, stream, call) }
 }
 
 /// The same with pieces of any size: `send` holds `to[i]` elements for each rank i, one after the other, and `recv` gets
@@ -261,7 +262,7 @@ pub unsafe extern "C" fn onecclAllToAllV(
         Ok(Call::moving(What::AllToAllV { to, from }, 0, datatype(datatype_number)?, send, recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclAllToAllV", communicator, stream, call) }
+    unsafe { collective(&"onecclAllToAllV", communicator, stream, call) }
 }
 
 /// Sends to the rank `peer`, which receives as much.
@@ -282,7 +283,7 @@ pub unsafe extern "C" fn onecclSend(
         Ok(Call::moving(what, count, datatype(datatype_number)?, send, std::ptr::null_mut()))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclSend", communicator, stream, call) }
+    unsafe { collective(&"onecclSend", communicator, stream, call) }
 }
 
 /// Receives from the rank `peer`, which sends as much.
@@ -303,5 +304,5 @@ pub unsafe extern "C" fn onecclRecv(
         Ok(Call::moving(what, count, datatype(datatype_number)?, std::ptr::null(), recv))
     };
     // SAFETY: passed on to the caller.
-    unsafe { collective("onecclRecv", communicator, stream, call) }
+    unsafe { collective(&"onecclRecv", communicator, stream, call) }
 }

@@ -60,7 +60,7 @@ pub(crate) unsafe fn comm_entry(
 // Always inlined, as what it leads to: a call is short, and functions that hand it on would be most of it.
 #[inline(always)]
 pub(crate) unsafe fn call_entry(
-    name: &'static str,
+    name: &'static &'static str,
     comm: *mut OnecclComm,
     body: impl FnOnce(&'static OnecclComm) -> Result<Code>,
 ) -> Code {
@@ -75,15 +75,20 @@ pub(crate) unsafe fn call_entry(
         handle.ledger.begin(name);
         body(handle)
     };
-    match contained(checked) {
+    // A code is shorter to hand out of what contains a panic than an error.
+    let coded = || match checked() {
         Ok(code) => code,
         Err(error) => refused(name, handle, &error),
+    };
+    match catch_unwind(AssertUnwindSafe(coded)) {
+        Ok(code) => code,
+        Err(panic) => refused(name, handle, &of_panic(&*panic)),
     }
 }
 
 /// A collective was not made.
 #[cold]
-fn refused(name: &'static str, handle: &OnecclComm, error: &Error) -> Code {
+fn refused(name: &str, handle: &OnecclComm, error: &Error) -> Code {
     handle.await_end(name);
     hear(name, &handle.ledger.who_and_where(), error);
     handle.ledger.refused(name, error);
@@ -212,7 +217,7 @@ mod tests {
             let mut reduce =
                 || onecclAllReduce(input.as_ptr().cast(), output.as_mut_ptr().cast(), 2, 2, 0, comm, null_mut());
             assert_eq!(reduce(), 0);
-            let held = handle(comm).unwrap().ledger.hold();
+            let held = handle(comm).unwrap().hold_state();
             let child = libc::fork();
             assert!(child >= 0);
             if child == 0 {

@@ -126,7 +126,13 @@ fn fail_group(error: Error) -> Error {
 /// Whether this thread has a group open.
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed) > 0 && DEPTH.get() > 0
+    OPEN.load(Ordering::Relaxed) > 0 && is_open_here()
+}
+
+#[cold]
+#[inline(never)]
+fn is_open_here() -> bool {
+    DEPTH.get() > 0
 }
 
 /// Refuses what can't be part of a group, and with it the group that this thread has open.

@@ -94,6 +94,12 @@ impl OnecclComm {
         Ok(())
     }
 
+    /// Holds what every call takes.
+    #[cfg(test)]
+    pub(crate) fn hold_state(&self) -> parking_lot::RwLockWriteGuard<'_, impl Sized> {
+        self.state.write()
+    }
+
     /// The communicator, for a call.
     pub(crate) fn live(&self) -> Result<Arc<Live>> {
         self.check_process()?;

@@ -3,18 +3,21 @@
 use crate::entry::{Code, c_string};
 use ccl_core::Error;
 use ccl_core::config::{Config, OnError};
-use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Outlives its communicator: texts that were given out stay.
 pub(crate) struct Ledger {
     who: OnceLock<Who>,
     calls: AtomicU64,
-    latest: Mutex<&'static str>,
+    /// The latest one's name.
+    latest: AtomicPtr<&'static str>,
+    /// Keeps the watch from saying a failure.
+    #[cfg(test)]
+    held: parking_lot::Mutex<()>,
     first: OnceLock<(Code, CString)>,
     /// This rank gives up on purpose: no failure.
     pub(crate) aborting: AtomicBool,
@@ -29,6 +32,8 @@ pub(crate) struct Ledger {
     logs_elsewhere: bool,
 }
 
+const NO_CALL: &&str = &"no call";
+
 struct Who {
     rank: usize,
     world_size: usize,
@@ -40,7 +45,9 @@ impl Ledger {
         Ledger {
             who: OnceLock::new(),
             calls: AtomicU64::new(0),
-            latest: Mutex::new("no call"),
+            latest: AtomicPtr::new(std::ptr::from_ref(NO_CALL).cast_mut()),
+            #[cfg(test)]
+            held: parking_lot::Mutex::new(()),
             first: OnceLock::new(),
             aborting: AtomicBool::new(false),
             running: AtomicU32::new(0),
@@ -57,15 +64,15 @@ impl Ledger {
 
     /// Counts a collective.
     #[inline]
-    pub(crate) fn begin(&self, name: &'static str) {
+    pub(crate) fn begin(&self, name: &'static &'static str) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        *self.latest.lock() = name;
+        self.latest.store(std::ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Holds what every call takes.
+    /// Holds what a failure takes to be said.
     #[cfg(test)]
-    pub(crate) fn hold(&self) -> parking_lot::MutexGuard<'_, &'static str> {
-        self.latest.lock()
+    pub(crate) fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.held.lock()
     }
 
     /// "communicator 0badcafe, rank 1 of 2".
@@ -100,8 +107,10 @@ impl Ledger {
     }
 
     fn line_of(&self, error: &Error) -> String {
-        // Not held longer than for a look: every call takes it.
-        let latest = *self.latest.lock();
+        #[cfg(test)]
+        let _held = self.held.lock();
+        // SAFETY: only names that stay are stored.
+        let latest = unsafe { &*self.latest.load(Ordering::Relaxed) };
         format!("{latest}: {}: {error}", self.who_and_where())
     }
 

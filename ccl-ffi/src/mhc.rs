@@ -193,7 +193,7 @@ pub unsafe extern "C" fn cclxMhc(
         })
     };
     // SAFETY: as above.
-    unsafe { call_entry("cclxMhc", communicator, body) }
+    unsafe { call_entry(&"cclxMhc", communicator, body) }
 }
 
 /// An all-reduce of x, and the boundary of its sum.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn cclxAllReduceMhc(
         )
     };
     // SAFETY: as above.
-    unsafe { call_entry("cclxAllReduceMhc", communicator, body) }
+    unsafe { call_entry(&"cclxAllReduceMhc", communicator, body) }
 }
 
 /// # Safety

@@ -333,22 +333,28 @@ int submit(void *own_queue, const cclx_sycl_work *work, const cclx_sycl_event *c
 
 int launch(void *own_queue, void *kernel, uint64_t groups_items, const uint64_t *words, size_t word_bytes,
            uint32_t unless_recording) {
-    const auto groups = uint32_t(groups_items >> 32), items = uint32_t(groups_items);
+    auto &own = *static_cast<Queue *>(own_queue);
     if (tested) {
         cclx_sycl_work work = {};
-        work.kernel = kernel, work.groups = groups, work.items = items;
+        work.kernel = kernel, work.groups = uint32_t(groups_items >> 32), work.items = uint32_t(groups_items);
         work.words = words, work.word_bytes = word_bytes, work.unless_recording = unless_recording;
         return submit(own_queue, &work, nullptr, 0, nullptr);
     }
-    auto &own = *static_cast<Queue *>(own_queue);
+    const bool tells = (own.ask_submit || unless_recording == CCLX_SYCL_DRIVER_WAS_ASKED) && graph_of;
+    // The runtime copies the command group: a reference to what it takes is shorter.
+    const struct {
+        void *kernel;
+        const uint64_t *words;
+        size_t word_bytes, groups, items;
+        bool tells;
+    } given = {kernel, words, word_bytes, size_t(groups_items >> 32), size_t(uint32_t(groups_items)), tells};
     try {
-        const bool tells = graph_of && (own.ask_submit || unless_recording == CCLX_SYCL_DRIVER_WAS_ASKED);
         if (!tells && records(own.queue))
             return CCLX_SYCL_RECORDS;
-        submit_unheard(own, own.queue, [=](sycl::handler &handler) {
-            if (tells && graph_of(&handler))
+        submit_unheard(own, own.queue, [&given](sycl::handler &handler) {
+            if (given.tells && graph_of(&handler))
                 throw Records();
-            launch_in(handler, kernel, groups, items, words, word_bytes);
+            launch_in(handler, given.kernel, given.groups, given.items, given.words, given.word_bytes);
         });
         return 0;
     } catch (...) {

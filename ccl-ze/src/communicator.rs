@@ -123,7 +123,8 @@ impl Builder {
         let gpu = device.gpu.clone();
         let core = comm::Communicator::init(&device, mesh, &self.config, &self.start, on_fault)?;
         let saving = Saving::start(&core, &gpu, &self.config, self.start.hooks)?.map(Arc::new);
-        Ok(Communicator { core, gpu, config: self.config, saving })
+        let plain = self.config.check == Check::Off && saving.is_none();
+        Ok(Communicator { core, gpu, config: self.config, saving, plain })
     }
 }
 
@@ -163,6 +164,8 @@ pub struct Communicator {
     config: Config,
     /// With `CCLX_CAPTURE`.
     saving: Option<Arc<Saving>>,
+    /// Whether calls are neither checked more than they have to be nor saved.
+    plain: bool,
 }
 
 /// What orders a call besides its stream. Events may be regular or counter-based, ours or the caller's, also such as were
@@ -444,8 +447,8 @@ impl Communicator {
         unsafe { self.all_reduce_with(request, send, recv, stream, CallOptions { after, signal: None }) }
     }
 
-    /// The same of a call that few checks are enough for, and that nobody waits for: `None` if this isn't one. Nothing was done
-    /// then, and [`Self::all_reduce_raw`] is what makes or refuses it.
+    /// The same of a call like the latest one, for which few checks are enough and that nobody waits for: `None` if this isn't
+    /// one. Nothing was done then, and [`Self::all_reduce_raw`] is what makes or refuses it. `op` takes no factor.
     ///
     /// # Safety
     /// As for [`Self::all_reduce_with`].
@@ -458,7 +461,7 @@ impl Communicator {
         recv: *mut c_void,
         stream: &Stream,
     ) -> Option<Result<()>> {
-        if self.config.check != Check::Off || self.saving.is_some() {
+        if !self.plain || matches!(op, ReduceOp::PreMulSum(_)) {
             return None;
         }
         let request = self.request(count, dtype, op);

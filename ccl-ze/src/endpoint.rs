@@ -443,7 +443,7 @@ impl Endpoint for ZeEndpoint {
         unsafe { self.enqueue(stream, executable, io, edges) }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn submit_unheard(&self, stream: &Stream, executable: &Executable, io: Io) -> Result<Option<Completed>> {
         // SAFETY: passed on to the caller.
         unsafe { self.enqueue_unheard(stream, executable, io) }

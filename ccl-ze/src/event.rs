@@ -53,6 +53,7 @@ unsafe impl Sync for EventSlot {}
 
 impl EventSlot {
     /// Its call was issued under this number.
+    #[inline]
     pub(crate) fn issued(&self, number: u64, bounded: bool) {
         self.number.store(number, Ordering::Relaxed);
         self.bounded.store(bounded, Ordering::Relaxed);

@@ -296,7 +296,7 @@ impl Kernel {
         groups: u32,
         words: &[u64],
         event: &sycl::Event,
-        number: Option<u64>,
+        number: u64,
     ) -> Result<sycl::GoneOn> {
         match self.on_queues.get() {
             Some(known) if words.len() == self.sizes.len() => {

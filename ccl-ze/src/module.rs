@@ -138,6 +138,7 @@ impl Modules {
     }
 
     /// A kernel that [`Modules::find`] found.
+    #[inline(always)]
     pub(crate) fn kernel(&self, id: KernelId) -> &Kernel {
         let module = self.loaded[id.number].get();
         &module.expect("found in a loaded family, which stays loaded").kernels[id.index]

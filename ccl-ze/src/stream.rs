@@ -352,15 +352,24 @@ impl Stream {
     }
 
     /// Fails if the stream is on another device.
+    #[inline]
     pub(crate) fn check_device(&self, gpu: &Arc<Gpu>) -> Result<()> {
-        if Arc::ptr_eq(&self.gpu, gpu) {
-            return Ok(());
-        }
-        Err(Error::InvalidUsage(format!(
+        if self.is_on(gpu) { Ok(()) } else { Err(self.on_another(gpu)) }
+    }
+
+    /// Whether the stream is on this device.
+    #[inline]
+    pub(crate) fn is_on(&self, gpu: &Arc<Gpu>) -> bool {
+        Arc::ptr_eq(&self.gpu, gpu)
+    }
+
+    #[cold]
+    fn on_another(&self, gpu: &Gpu) -> Error {
+        Error::InvalidUsage(format!(
             "the stream is on device {}, the communicator on device {}",
             self.gpu.index(),
             gpu.index()
-        )))
+        ))
     }
 }
 

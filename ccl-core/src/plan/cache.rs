@@ -81,17 +81,27 @@ impl<K: Key, T> PlanCache<K, T> {
         self.entries[entry].as_ref().map(|entry| &entry.value)
     }
 
-    /// The same, made and cached now if it isn't there.
+    /// What was found or cached last.
     #[inline(always)]
-    pub fn get_or_make<E>(&mut self, request: &K, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        // The first look is all that most calls take.
-        let last = self.entries[self.last].as_ref();
-        if !last.is_some_and(|entry| entry.request == *request) && self.find(request).is_none() {
-            self.insert(*request, make()?);
-        }
-        Ok(&self.entries[self.last].as_ref().expect("found, or put there just now").value)
+    pub fn last(&self) -> Option<(&K, &T)> {
+        let entry = self.entries[self.last].as_ref()?;
+        Some((&entry.request, &entry.value))
     }
 
+    /// What is cached for `request`, made and cached now if it isn't there.
+    #[inline]
+    pub fn get_or_make<E>(&mut self, request: &K, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let entry = match self.find(request) {
+            Some(entry) => entry,
+            None => {
+                self.insert(*request, make()?);
+                self.last
+            }
+        };
+        Ok(&self.entries[entry].as_ref().expect("found, or put there just now").value)
+    }
+
+    #[inline]
     fn find(&mut self, request: &K) -> Option<usize> {
         self.clock += 1;
         let is_it = |entry: &Option<Entry<K, T>>| entry.as_ref().is_some_and(|entry| entry.request == *request);
@@ -172,6 +182,7 @@ mod tests {
         }
         for (i, r) in variants.iter().enumerate() {
             assert_eq!(cache.get(r), Some(&i));
+            assert_eq!(cache.last(), Some((r, &i)));
         }
         assert_eq!(cache.get_or_make(&variants[2], || Err("made anew")), Ok(&2));
         let unseen = request(3);

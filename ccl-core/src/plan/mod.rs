@@ -48,6 +48,21 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it is the same as `other`, which is in one row and multiplies nothing, on buffers that aren't registered.
+    #[inline(always)]
+    pub(crate) fn is_plainly(&self, other: &Request) -> bool {
+        let Request { count, dtype, op, order, period, registered } = *self;
+        debug_assert!(
+            other.period.is_none() && other.registered.is_none() && !matches!(other.op, ReduceOp::PreMulSum(_))
+        );
+        count == other.count
+            && dtype == other.dtype
+            && op.code() == other.op.code()
+            && order == other.order
+            && period.is_none()
+            && registered.is_none()
+    }
+
     /// Whether a kernel runs for it among `n` ranks: a message is at most copied where there is nothing to reduce, and
     /// nothing is to be multiplied.
     pub const fn computes(&self, n: usize) -> bool {

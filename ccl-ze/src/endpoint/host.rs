@@ -47,7 +47,13 @@ impl HostWords {
     /// That one was issued.
     #[inline]
     pub(super) fn took_next(&self) {
-        self.issued.store(self.next(), Ordering::Relaxed);
+        self.took(self.next());
+    }
+
+    /// The same, which is of this number.
+    #[inline]
+    pub(super) fn took(&self, number: u64) {
+        self.issued.store(number, Ordering::Relaxed);
     }
 
     /// `recording` holds calls, and each of its replays counts.

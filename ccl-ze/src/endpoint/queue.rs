@@ -39,14 +39,16 @@ impl ZeEndpoint {
     ///
     /// # Safety
     /// As above.
+    #[inline(always)]
     pub(super) unsafe fn enqueue_unheard(
         &self,
         stream: &Stream,
         executable: &Executable,
         io: Io,
     ) -> Result<Option<Completed>> {
-        if let Form::OnQueue(queue) = &stream.form {
-            stream.check_device(&self.gpu)?;
+        if let Form::OnQueue(queue) = &stream.form
+            && stream.is_on(&self.gpu)
+        {
             // SAFETY: passed on to the caller.
             return match unsafe { self.go_on(stream, queue, executable, io)? } {
                 GoneOn::Yes => Ok(None),
@@ -103,8 +105,8 @@ impl ZeEndpoint {
         let kernel = self.gpu.modules.kernel(kernel);
         let mut chain = self.gpu.chain.lock();
         let Some(slot) = chain.last_alone_on(stream.id) else { return Ok(NOT) };
-        let Some(event) = slot.on_queue().filter(|event| event.is_counted_by(&self.host)) else { return Ok(NOT) };
-        let number = counted.then(|| self.host.next());
+        let Some(event) = slot.on_queue().filter(|event| event.is_counted_by(&*self.host)) else { return Ok(NOT) };
+        let number = if counted { self.host.next() } else { 0 };
         // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
         match unsafe { kernel.go_on(&self.gpu, queue, groups, words, event, number) } {
             Ok(GoneOn::Yes) => {}
@@ -114,8 +116,8 @@ impl ZeEndpoint {
                 return Err(error);
             }
         }
-        if counted {
-            self.host.took_next();
+        if number > 0 {
+            self.host.took(number);
         }
         chain.go_on();
         Ok(GoneOn::Yes)
@@ -158,7 +160,7 @@ impl ZeEndpoint {
         let alone = chain.is_all_on(queue.own_key()) && stream.forgets_completions() && queue.tells_idle();
         let counted = executable.is_counted();
         let end = if alone && executable.table().is_none() {
-            End::OfAll(event, counted.then(|| self.host.next()))
+            End::OfAll(event, if counted { self.host.next() } else { 0 })
         } else {
             End::Own(event)
         };
@@ -282,9 +284,9 @@ fn put<'a, const N: usize>(arguments: &[u64; N], io: Io, words: &'a mut Words) -
     // SAFETY: room for as many words, all of which are written before they are read.
     unsafe {
         let first = words.as_mut_ptr().cast::<u64>();
-        first.copy_from_nonoverlapping(arguments.as_ptr(), N);
         first.write(io.send as u64);
         first.add(1).write(io.recv as u64);
+        first.add(2).copy_from_nonoverlapping(arguments.as_ptr().add(2), N - 2);
         std::slice::from_raw_parts(first, N)
     }
 }

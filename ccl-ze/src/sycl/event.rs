@@ -37,7 +37,14 @@ pub(crate) struct Event {
     bridge: &'static Bridge,
     pub(super) place: Mutex<Place>,
     counts: Option<Arc<dyn Counts>>,
+    /// Where that lies; only compared.
+    counted_by: *const (),
 }
+
+// SAFETY: the address is never followed.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 #[derive(Default)]
 pub(super) struct Place {
@@ -47,8 +54,8 @@ pub(super) struct Place {
     queue: Option<Arc<Queue>>,
     /// Whether the latest submission is that one, and the event not made yet.
     behind: bool,
-    /// That submission's number as the device counts it.
-    pub(super) number: Option<u64>,
+    /// That submission's number as the device counts it; 0 if it doesn't.
+    pub(super) number: u64,
 }
 
 impl Place {
@@ -76,7 +83,7 @@ impl Place {
 
     /// Takes note of a submission to `queue` without an event.
     #[inline]
-    pub(super) fn set_behind(&mut self, bridge: &Bridge, queue: &Arc<Queue>, number: Option<u64>) {
+    pub(super) fn set_behind(&mut self, bridge: &Bridge, queue: &Arc<Queue>, number: u64) {
         self.close(bridge);
         (self.behind, self.number) = (true, number);
         if !self.queue.as_ref().is_some_and(|known| Arc::ptr_eq(known, queue)) {
@@ -108,7 +115,8 @@ impl Place {
 impl Event {
     /// `counts` counts the calls that it is given to.
     pub(crate) fn new(bridge: &'static Bridge, counts: Option<Arc<dyn Counts>>) -> Event {
-        Event { bridge, place: Mutex::default(), counts }
+        let counted_by = counts.as_ref().map_or(std::ptr::null(), |counts| Arc::as_ptr(counts).cast());
+        Event { bridge, place: Mutex::default(), counts, counted_by }
     }
 
     /// Whether it is there already.
@@ -156,7 +164,7 @@ impl Event {
 
     /// The same while the driver captures `list`: that can't be asked, but the device counts.
     #[cold]
-    fn is_counted(&self, number: Option<u64>, list: &Stream) -> Result<bool> {
+    fn is_counted(&self, number: u64, list: &Stream) -> Result<bool> {
         let done = self.was_counted(number, &mut || capture::of(list))?;
         done.ok_or_else(|| {
             Error::NotImplemented(
@@ -171,11 +179,11 @@ impl Event {
     #[cold]
     fn was_counted(
         &self,
-        number: Option<u64>,
+        number: u64,
         recording: &mut dyn FnMut() -> Result<Option<Arc<Recording>>>,
     ) -> Result<Option<bool>> {
-        let done = match (&self.counts, number) {
-            (Some(counts), Some(number)) => counts.has_done(number, recording)?,
+        let done = match &self.counts {
+            Some(counts) if number > 0 => counts.has_done(number, recording)?,
             _ => None,
         };
         if done == Some(true) {
@@ -187,8 +195,8 @@ impl Event {
 
     /// Whether `counts` counts what it is given to.
     #[inline]
-    pub(crate) fn is_counted_by<T: Counts + 'static>(&self, counts: &Arc<T>) -> bool {
-        self.counts.as_ref().is_some_and(|own| std::ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(counts)))
+    pub(crate) fn is_counted_by(&self, counts: &impl Counts) -> bool {
+        std::ptr::addr_eq(self.counted_by, counts)
     }
 
     /// Waits at most `limit`; false if it has not finished by then.

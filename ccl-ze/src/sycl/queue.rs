@@ -55,8 +55,8 @@ pub(crate) enum End<'a> {
     /// An event of its own.
     Own(&'a Event),
     /// The event of all that is on the queue when it is asked for: until then it costs nothing. With the submission's number
-    /// as the device counts it.
-    OfAll(&'a Event, Option<u64>),
+    /// as the device counts it, or 0.
+    OfAll(&'a Event, u64),
 }
 
 /// Of which submissions the runtime can tell that none is unfinished.
@@ -354,7 +354,7 @@ impl Queue {
     }
 
     /// Submits a launch behind one that [`End::OfAll`] was asked for with `event`, which then tells of both; not if the
-    /// queue records. `number` is this one's as the device counts.
+    /// queue records. `number` is this one's as the device counts, or 0.
     ///
     /// # Safety
     /// As for [`Queue::submit`].
@@ -366,7 +366,7 @@ impl Queue {
         (groups, items): (u32, u32),
         words: &[u64],
         event: &Event,
-        number: Option<u64>,
+        number: u64,
     ) -> Result<GoneOn> {
         let mut place = event.place.lock();
         if !place.is_behind(self) {
