@@ -65,7 +65,7 @@ BED_LIBRARIES=$ONECCL_LIB env CCL_PLUGIN=ONECCL_LEGACY_CPU CCL_WORKER_OFFLOAD=0 
 say "the same binary has the same results with oneCCL's own library"
 
 # The first call on a second queue, whatever has become of the first one.
-for mode in plain records gone threads end end-records; do
+for mode in plain records records-unheard gone threads turns end end-records; do
     for adapter in v1 v2; do
         program=switch run 2025.3 $adapter $mode &
         program=switch run 2026.2 $adapter $mode
@@ -73,7 +73,7 @@ for mode in plain records gone threads end end-records; do
     done
 done
 # While the driver records the first queue, and with nothing to tell of the calls there but that the device counts them.
-for mode in native captured-{end,end-late,end-holds,abort,split,list,other,end-replayed,split-replayed}; do
+for mode in native captured-{end,end-turns,end-late,end-holds,abort,split,list,other,end-replayed,split-replayed}; do
     CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/$mode.log program=switch run 2026.2 v2 $mode
     # What may be in use is lost, and only that.
     lost=0

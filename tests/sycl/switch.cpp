@@ -5,13 +5,15 @@
 // switch MODE starts itself as rank 1. MODE is one of
 //   plain    nothing else happens
 //   records  the first queue records a graph by then, which is replayed on both
+//   records-unheard  the same, and what the first queue got last has no event, which an adapter may not know the end of
+//   turns    two communicators take turns on the first queue, several calls at a time
 //   native   the driver records the first queue by then: refused, and made once that is over
 //   gone     the program has destroyed its first queue by then
 //   threads  the queues are two threads', and what the first one holds is asked for meanwhile
 //   end      the communicator is destroyed instead
 //   end-records  the same, and the queue records
 //   captured-WHAT  calls on the first queue are over, and the driver records it; then WHAT, which has to know that:
-//            end, end-holds (the graph holds a call), end-late (rank 1's call comes late), abort, split, list (a call on a command list), other (on another queue).
+//            end, end-turns (of two communicators that took turns), end-holds (the graph holds a call), end-late (rank 1's call comes late), abort, split, list (a call on a command list), other (on another queue).
 //            end-replayed and split-replayed: after replays of a graph, so that it can't be known
 //   race     the driver begins to record the first queue while its event is made (slow_mark.hpp)
 //   batched  a queue without immediate command lists: refused
@@ -69,6 +71,28 @@ void refused(onecclResult_t code, const std::string &words, const std::string &w
         fail(what + ": code " + std::to_string(code) + ", " + text);
 }
 
+// Calls of two communicators on `queue`, which go on with each other's and their own; the second one.
+onecclComm_t turns(Rank &rank, sycl::queue &queue) {
+    onecclComm_t comms[2] = {rank.comm, nullptr};
+    CHECK(onecclCommSplit(rank.comm, 0, rank.rank, &comms[1], nullptr));
+    constexpr int calls = 24;
+    std::vector<std::unique_ptr<Shared>> memory;
+    for (int call = 0; call < calls; ++call) {
+        memory.push_back(std::make_unique<Shared>(rank.current));
+        memory.back()->put(rank, 500 + call);
+    }
+    for (int call = 0; call < calls; ++call) {
+        // One, two and three in a row.
+        rank.comm = comms[call % 6 == 1 || call % 6 > 2];
+        CHECK(begin(rank, queue, *memory[size_t(call)]));
+    }
+    rank.comm = comms[0];
+    queue.wait();
+    for (int call = 0; call < calls; ++call)
+        memory[size_t(call)]->check(rank, 500 + call, "a call of two communicators that take turns");
+    return comms[1];
+}
+
 // What has to know that the calls on `first` are over while the driver records it. Nothing of this may take as long as calls
 // are waited for at the end.
 void captured(Rank &rank, const std::string &what, sycl::queue &first) {
@@ -92,6 +116,7 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     CHECK(begin(rank, first, one));
     if (!has("late"))
         first.wait();
+    onecclComm_t other = has("turns") ? turns(rank, first) : nullptr;
     Graph graph = graph_on(first, true);
     graph.begin_recording(first);
     if (has("holds"))
@@ -99,12 +124,13 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     const auto since = std::chrono::steady_clock::now();
     if (has("end")) {
         destroy(rank);
+        if (other)
+            CHECK(onecclCommDestroy(other));
         one.check(rank, 401, "a call before the end");
     } else if (has("abort")) {
         check(OURS(onecclCommAbort)(rank.comm), "onecclCommAbort");
         rank.comm = nullptr;
     } else if (has("split")) {
-        onecclComm_t other = nullptr;
         const auto code = onecclCommSplit(rank.comm, 0, rank.rank, &other, nullptr);
         if (replayed)
             refused(code, "end the recording first", what);
@@ -185,6 +211,19 @@ void run(Rank &rank, const std::string &mode) {
         captured(rank, mode.substr(9), *first);
         return;
     }
+    if (mode == "turns") {
+        onecclComm_t other = turns(rank, *first);
+        // What it leaves has no end of its own that the others' calls would wait for.
+        CHECK(onecclCommDestroy(other));
+        other = turns(rank, *first);
+        destroy(rank);
+        rank.comm = other;
+        one.put(rank, 99);
+        CHECK(begin(rank, *first, one));
+        first->wait();
+        one.check(rank, 99, "a call of the communicator that is left");
+        return;
+    }
     one.put(rank, 100);
     two.put(rank, 101);
     hold_up(rank, *first);
@@ -212,6 +251,11 @@ void run(Rank &rank, const std::string &mode) {
         one.check(rank, 100, "a call before the end");
         return;
     }
+    if (mode == "records-unheard") {
+        sycl::ext::oneapi::experimental::submit(*first, [&](sycl::handler &handler) { handler.memset(third.at, 0, 1); });
+        graph.emplace(graph_on(*first, false));
+        graph->begin_recording(*first);
+    }
     if (mode == "records" || native)
         record();
     if (native) {
@@ -238,6 +282,8 @@ void run(Rank &rank, const std::string &mode) {
     two.check(rank, 101, "the call on the second queue");
     if (mode == "records")
         recorded();
+    if (mode == "records-unheard")
+        graph->end_recording();
     // There and back again, now with events.
     for (int call = 200; call < 220; ++call) {
         auto &queue = call % 2 == 0 && first ? *first : second;
