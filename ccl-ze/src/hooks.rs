@@ -58,6 +58,8 @@ pub const NO_ORDER_OF_QUEUES: u32 = 1 << 27;
 pub const COUNTED_EARLY: u32 = 1 << 28;
 /// The ring's twin leaves out each step's last block.
 pub const SHORT_WALK: u32 = 1 << 29;
+/// A call on a SYCL queue goes on with the slot of the call before it, whichever communicator's that is.
+pub const ANYBODYS_SLOT: u32 = 1 << 30;
 
 /// Switches of the whole process, each with the function that asks for it: off without the feature.
 macro_rules! switches {

@@ -117,6 +117,18 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     if (!has("late"))
         first.wait();
     onecclComm_t other = has("turns") ? turns(rank, first) : nullptr;
+    Shared others(rank.current);
+    if (other) {
+        // Either has to know of its own one when it goes, though nothing was between them: rank 1's calls come late.
+        if (rank.rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        one.put(rank, 401);
+        others.put(rank, 405);
+        std::swap(rank.comm, other);
+        CHECK(begin(rank, first, others));
+        std::swap(rank.comm, other);
+        CHECK(begin(rank, first, one));
+    }
     Graph graph = graph_on(first, true);
     graph.begin_recording(first);
     if (has("holds"))
@@ -124,9 +136,11 @@ void captured(Rank &rank, const std::string &what, sycl::queue &first) {
     const auto since = std::chrono::steady_clock::now();
     if (has("end")) {
         destroy(rank);
-        if (other)
-            CHECK(onecclCommDestroy(other));
         one.check(rank, 401, "a call before the end");
+        if (other) {
+            CHECK(onecclCommDestroy(other));
+            others.check(rank, 405, "a call of the other communicator");
+        }
     } else if (has("abort")) {
         check(OURS(onecclCommAbort)(rank.comm), "onecclCommAbort");
         rank.comm = nullptr;
@@ -213,7 +227,7 @@ void run(Rank &rank, const std::string &mode) {
     }
     if (mode == "turns") {
         onecclComm_t other = turns(rank, *first);
-        // What it leaves has no end of its own that the others' calls would wait for.
+        // Nothing of it is in the way of the one that is left.
         CHECK(onecclCommDestroy(other));
         other = turns(rank, *first);
         destroy(rank);

@@ -105,7 +105,8 @@ impl ZeEndpoint {
         let kernel = self.gpu.modules.kernel(kernel);
         let mut chain = self.gpu.chain.lock();
         let Some(slot) = chain.last_alone_on(stream.id) else { return Ok(NOT) };
-        let Some(event) = slot.on_queue().filter(|event| event.is_counted_by(&*self.host)) else { return Ok(NOT) };
+        let is_own = |event: &&Event| hooks::on(self.hooks, hooks::ANYBODYS_SLOT) || event.is_counted_by(&*self.host);
+        let Some(event) = slot.on_queue().filter(is_own) else { return Ok(NOT) };
         let number = if counted { self.host.next() } else { 0 };
         // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
         match unsafe { kernel.go_on(&self.gpu, queue, groups, words, event, number) } {
