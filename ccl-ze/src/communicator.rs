@@ -447,7 +447,7 @@ impl Communicator {
         unsafe { self.all_reduce_with(request, send, recv, stream, CallOptions { after, signal: None }) }
     }
 
-    /// The same of a call like the latest one, for which few checks are enough and that nobody waits for: `None` if this isn't
+    /// The same of a call like one before it, for which few checks are enough and that nobody waits for: `None` if this isn't
     /// one. Nothing was done then, and [`Self::all_reduce_raw`] is what makes or refuses it. `op` takes no factor.
     ///
     /// # Safety
