@@ -92,7 +92,9 @@ unsafe fn join(
         bootstrap::decline(&id, usize::MAX, world_size, &error);
         error
     })?;
-    let wish = Wish { config: settings::config()?.clone(), blocking: true };
+    // A variable that is wrong stays so, and this rank can't come.
+    let settings = settings::config().inspect_err(|error| bootstrap::decline(&id, rank, world_size, error))?;
+    let wish = Wish { config: settings.clone(), blocking: true };
     // SAFETY: passed on to the caller.
     let wish = unsafe { wish.with(config)? };
     let from = From::Id { id: Box::new(id), rank, world_size, device: settings::device() };

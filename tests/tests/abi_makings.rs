@@ -310,3 +310,21 @@ fn ranks_may_be_threads() {
         }
     });
 }
+
+/// A rank whose environment is wrong never comes to meet the others, who are told so.
+#[test]
+fn a_rank_with_a_wrong_variable_is_not_waited_for() {
+    let group = Group::new("a_rank_with_a_wrong_variable_is_not_waited_for", 3).env("CCLX_DEVICE", "soft");
+    group.env("CCLX_ON_ERROR", "log").limit(Duration::from_secs(60)).run(|me| {
+        if me.rank == 1 {
+            // SAFETY: nothing else runs in this process yet that would read the environment.
+            unsafe { std::env::set_var("CCLX_NONE_SUCH", "1") };
+        }
+        let mut comm = null_mut();
+        // SAFETY: a place for the communicator.
+        let code = unsafe { onecclCommInitRank(&raw mut comm, me.n, id_of(&me.id), me.rank as i32) };
+        let told = last_error(null_mut());
+        assert_eq!(code, if me.rank == 1 { 4 } else { 2 }, "{told}");
+        assert!(told.contains("CCLX_NONE_SUCH") && told.contains("rank 1 is gone") != (me.rank == 1), "{told}");
+    });
+}
