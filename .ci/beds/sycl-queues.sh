@@ -36,6 +36,7 @@ if nm -D --undefined-only "$folder/libcclx.so" | grep -E ' (_Z|ze[A-Z])'; then d
 build_program xccl
 build_program cost
 build_program switch
+build_program mixed
 # Unless said otherwise.
 program=xccl
 
@@ -95,6 +96,18 @@ slow_mark() { # FOLDER FLAGS
 slow_mark slow_mark ''
 if slow_mark asked_once -DCCLX_TEST_ASKED_ONCE >"$SCRATCH/broken" 2>&1; then die 'a barrier that was recorded counts as an event'; fi
 grep -q 'a second queue as the driver begins to record: code 0' "$SCRATCH/broken" || die "it fails otherwise: $(cat "$SCRATCH/broken")"
+
+# Calls of two communicators in every order, each unlike the one before in one thing.
+mixed() { # KIND SEED
+    # shellcheck disable=SC2086
+    CCLX_ON_ERROR=log CCL_LOG_FILE=$SCRATCH/mixed.log program=mixed run $1 "$2"
+}
+for adapter in v1 v2; do
+    mixed "2025.3 $adapter" 1 &
+    mixed "2026.2 $adapter" 2
+    wait $!
+done
+MIXED_NATIVE=1 mixed '2026.2 v2' 3
 
 need_packages valgrind
 callgrind=/usr/libexec/valgrind/callgrind-amd64-linux
@@ -222,6 +235,8 @@ broken() { # HEADER MODE WORD KIND...
     done
 }
 broken other_queue eager 'all_reduce: element' '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'
+if library=$SCRATCH/other_queue/libcclx.so mixed '2026.2 v2' 1 >"$SCRATCH/broken" 2>&1; then die 'mixed calls pass where they are submitted elsewhere'; fi
+grep -q ': element' "$SCRATCH/broken" || die "mixed calls fail otherwise: $(cat "$SCRATCH/broken")"
 broken raw_list graph 'replay.*: element' '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'
 export XCCL_DUMP=$SCRATCH/shown.dot
 broken no_edge graph 'replay.*: element' "${kinds[@]}"
