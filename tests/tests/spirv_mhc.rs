@@ -115,13 +115,13 @@ fn columns(test: &str, n: usize, granule: u32, number: usize) {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn columns_two_ranks() {
-    columns("columns_two_ranks", 2, 16, 24);
+    columns("columns_two_ranks", 2, 16, 12);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn columns_three_ranks() {
-    columns("columns_three_ranks", 3, 8, 12);
+    columns("columns_three_ranks", 3, 16, 6);
 }
 
 /// Eager boundaries are made to fail, by counters that are not 0; recorded ones don't use theirs.
