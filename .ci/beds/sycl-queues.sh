@@ -117,11 +117,12 @@ for kind in '2025.3 v1' '2025.3 v2' '2026.2 v1' '2026.2 v2'; do
     program=cost run $kind 10000
     # shellcheck disable=SC2086
     program=cost run $kind
-    # The same in instructions, which are steady: most it may be of the bare submission's.
+    # The same in instructions, which are steady on one machine: most it may be of the bare submission's, and a little more
+    # where the C library has other functions.
     case $kind in
     '2026.2 v2') limit=1.09 ;;
     '2025.3 v2') limit=1.22 ;;
-    *) limit=1.3 ;;
+    *) limit=1.33 ;;
     esac
     out=$SCRATCH/cost-${kind/ /-}
     mkdir "$out"
