@@ -18,8 +18,9 @@ declare -A ARGUMENTS=(
     # The control needs a queue that comes late.
     [spirv_graph]='--ignored --skip without_the_incoming_edge'
     [spirv_mhc]='--ignored one_rank two_ranks'
-    # Of this one ranks are left behind, which the service does not survive.
-    [spirv_mutants]='--ignored --skip channel_without_credit'
+    # Of the first ranks are left behind, which the service does not survive; the second took longer than 40 s there and
+    # was not seen to end.
+    [spirv_mutants]='--ignored --skip channel_without_credit --skip columns_of_one_generation'
     [stress_calls]='')
 TESTS=(spirv_ring spirv_push spirv_graph spirv_mhc spirv_mutants stress_calls)
 
