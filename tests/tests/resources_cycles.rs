@@ -41,6 +41,7 @@ fn options() -> RootOptions {
 /// What is held once all that is on its way out has gone: threads, rendezvous that nobody will join any more.
 fn settled(wanted: Option<Held>) -> Held {
     let Some(wanted) = wanted else {
+        fill_stacks();
         std::thread::sleep(2 * INCOMPLETE);
         return held();
     };
@@ -53,6 +54,18 @@ fn settled(wanted: Option<Held>) -> Held {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Leaves the C library stacks for more threads than there ever are at once: it keeps those of threads that have ended, and
+/// how many of them come to be at the same time is a matter of luck.
+fn fill_stacks() {
+    let all = std::sync::Barrier::new(48);
+    std::thread::scope(|scope| {
+        for _ in 0..48 {
+            // As large as those of the library's own threads.
+            std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, || all.wait()).unwrap();
+        }
+    });
 }
 
 /// Descriptors and threads are no more than before; mappings and address space may waver, but don't grow with the cycles.
@@ -92,6 +105,9 @@ fn lives_of_two_processes() {
     });
 }
 
+/// Three ranks that spin take many times as long where others want the processors.
+const LOADED: Duration = Duration::from_secs(300);
+
 #[test]
 fn lives_of_three_threads() {
     let body = |rank: Rank| {
@@ -109,16 +125,16 @@ fn lives_of_three_threads() {
             cycle();
         }
         let before = settled(None);
-        for _ in 0..CYCLES {
+        for _ in 0..CYCLES / 2 {
             cycle();
         }
-        let after = check_flat("lives", before, CYCLES);
+        let after = check_flat("lives", before, CYCLES / 2);
         rank.say(format_args!("held {before:?} {after:?}"));
     };
-    group("lives_of_three_threads", 1).env("ZE_SOFT_DEVICES", 3).run_with(body, |running| {
+    group("lives_of_three_threads", 1).env("ZE_SOFT_DEVICES", 3).limit(LOADED).run_with(body, |running| {
         let ended = running.wait();
         assert!(ended[0].status.success(), "{}\n{}", ended[0].status, ended[0].output);
-        eprintln!("{CYCLES} lives of three threads: {}", ended[0].said("held")[0]);
+        eprintln!("{} lives of three threads: {}", CYCLES / 2, ended[0].said("held")[0]);
     });
 }
 
