@@ -7,3 +7,8 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("standard output: {error}"))
 }
+
+/// The same of `text` and the end of its line.
+pub(crate) fn line(text: &str) -> Result<(), String> {
+    print(&format!("{text}\n"))
+}

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use parking_lot::Mutex;
 
 use crate::mesh::{Mesh, Peer, sys};
@@ -148,8 +148,7 @@ impl Watch {
     /// Starts watching; `mesh` must be past its last step on every rank that is past it here.
     pub fn start(mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Result<Self> {
         let generation = fork::generation()?;
-        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| Error::system("eventfd of the watch", sys::refused(errno, mesh.world_size())))?;
+        let wake = sys::eventfd("eventfd of the watch", mesh.world_size())?;
         let peers = mesh.into_peers();
         let alarm_device = alarm.device();
         let shared = Arc::new(Shared {

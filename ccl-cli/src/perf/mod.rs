@@ -9,22 +9,22 @@ mod rank;
 mod report;
 mod sizes;
 
+pub(crate) use mhc::{RANK_COMMAND as MHC_RANK_COMMAND, rank as mhc_rank};
+pub(crate) use options::AFTER_HELP;
+pub(crate) use rank::rank;
+
 use crate::crew::{Crew, Failure, Seat};
 use crate::output;
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_core::config::Config;
 use indicatif::{ProgressBar, ProgressStyle};
 use message::{Command, Job, Ready, Reply, Timing};
-pub(crate) use mhc::{RANK_COMMAND as MHC_RANK_COMMAND, rank as mhc_rank};
-pub(crate) use options::AFTER_HELP;
 use options::{Args, Options, Series};
-pub(crate) use rank::rank;
 use report::{Replay, Report, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sizes::Step;
 use std::fmt;
-
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -179,7 +179,7 @@ fn run(options: &Options) -> Result<(), Stop> {
 }
 
 fn print(text: &str) -> Result<(), Stop> {
-    output::print(&format!("{text}\n")).map_err(Stop::wrong)
+    output::line(text).map_err(Stop::wrong)
 }
 
 /// Starts the ranks and waits until all are ready.

@@ -3,15 +3,15 @@
 mod batch;
 mod rank;
 
+pub(crate) use rank::rank;
+
 use crate::crew::{Crew, Failure, Seat};
 use crate::output;
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_core::config::Config;
 use ccl_core::corpus::{self, Group, Scan};
-pub(crate) use rank::rank;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -207,5 +207,5 @@ fn replay(args: &Args, config: &Config, variables: &[(&'static str, String)], gr
 }
 
 fn print(text: &str) -> Result<(), Stop> {
-    output::print(&format!("{text}\n")).map_err(Stop::wrong)
+    output::line(text).map_err(Stop::wrong)
 }

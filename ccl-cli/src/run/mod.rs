@@ -134,7 +134,7 @@ pub(crate) fn probe() -> ExitCode {
     match route::found_here() {
         Ok(path) => {
             // Whoever asked has no file's name otherwise.
-            output::print(&format!("{}\n", path.display())).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            output::line(&path.display().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(error) => {
             eprintln!("{error}");

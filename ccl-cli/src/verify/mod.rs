@@ -43,7 +43,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
         }
     };
     let text = if args.json { json(&verdict) } else { words(&verdict) };
-    if let Err(error) = output::print(&format!("{text}\n")) {
+    if let Err(error) = output::line(&text) {
         eprintln!("ccl verify: {error}");
         return ExitCode::from(UNREADABLE);
     }

@@ -162,14 +162,19 @@ fn spawn_by<H>(name: &str, start: impl FnOnce(Builder) -> std::io::Result<H>) ->
     thread.map_err(|error| Error::system(format!("start of thread {name}"), error))
 }
 
+/// An eventfd of a rank of `world_size`, which nobody waits in; `what` says whose.
+pub(crate) fn eventfd(what: &str, world_size: usize) -> Result<EventFd> {
+    let made = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+    made.map_err(|errno| Error::system(what, refused(errno, world_size)))
+}
+
 /// Something that another thread can poll for, and that rings once.
 pub(crate) struct Bell(EventFd);
 
 impl Bell {
     /// For a rank of `world_size`.
     pub(crate) fn new(world_size: usize) -> Result<Self> {
-        let made = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        Ok(Self(made.map_err(|errno| Error::system("an eventfd", refused(errno, world_size)))?))
+        eventfd("an eventfd", world_size).map(Self)
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

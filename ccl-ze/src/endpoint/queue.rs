@@ -232,6 +232,7 @@ impl ZeEndpoint {
             // SAFETY: the buffers are the caller's duty, the other arguments this endpoint's memory.
             unsafe { self.gpu.modules.kernel(kernel).submit(queue, groups, words, after, end, unless_recording) }
         };
+        let room = &mut [const { MaybeUninit::uninit() }; MOST_ARGUMENTS];
         match &executable.kind {
             Kind::Copy { bytes } if io.send != io.recv.cast_const() => {
                 let work = Work::Copy { to: io.recv, from: io.send, bytes: *bytes };
@@ -240,10 +241,10 @@ impl ZeEndpoint {
             }
             // SAFETY: it names no memory.
             Kind::Empty | Kind::Copy { .. } => unsafe { queue.submit(Work::Nothing, after, end, unless_recording) },
-            Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
-            Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
-            Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, &with_buffers(arguments, io)),
-            Kind::Direct { kernel, groups, arguments } => launch(*kernel, *groups, &with_buffers(arguments, io)),
+            Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
+            Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
+            Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, put(arguments, io, room)),
+            Kind::Direct { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
             Kind::Fused(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
             Kind::Mhc(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
         }
@@ -290,11 +291,4 @@ fn put<'a, const N: usize>(arguments: &[u64; N], io: Io, words: &'a mut Words) -
         first.add(2).copy_from_nonoverlapping(arguments.as_ptr().add(2), N - 2);
         std::slice::from_raw_parts(first, N)
     }
-}
-
-/// A collective's arguments, of which the first two are the buffers.
-fn with_buffers<const N: usize>(arguments: &[u64; N], io: Io) -> [u64; N] {
-    let mut arguments = *arguments;
-    (arguments[0], arguments[1]) = (io.send as u64, io.recv as u64);
-    arguments
 }
