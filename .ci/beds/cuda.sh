@@ -17,7 +17,7 @@ declare -A ARGUMENTS=(
     [spirv_push]='--ignored --skip two_ranks_with_one_argument_a_kernel'
     # The control needs a queue that comes late.
     [spirv_graph]='--ignored --skip without_the_incoming_edge'
-    [spirv_mhc]='--ignored one_rank two_ranks'
+    [spirv_mhc]='--ignored one_rank two_ranks columns'
     # Of the first ranks are left behind, which the service does not survive; the second took longer than 40 s there and
     # was not seen to end.
     [spirv_mutants]='--ignored --skip channel_without_credit --skip columns_of_one_generation'
@@ -72,21 +72,28 @@ attempt() { # NAME COMMAND...
     fi
 }
 
-# What one rank's boundaries rest on, taken away: they must be wrong, or the test is. What they fall back on: right. That a
-# kernel waits for the one before (mutant_unasked) is needed only where there is code for the GPU's architecture.
+# What boundaries rest on, taken away: they must be wrong, or the test is. What they fall back on: right. That a kernel waits
+# for the one before (mutant_unasked) and doesn't let the next one begin too soon (mutant_hasty) is needed only where there
+# is code for the GPU's architecture.
 controls() { # DIR
-    local folder=$1 control name boundaries=(ccl perf mhc --ranks 1 --rows 1,8 --design unfused --graph 10 -n 1)
+    local folder=$1 control name boundaries
     for control in "$folder"/controls/*; do
         name=$(basename "$control")
         mkdir -p "$SCRATCH/$name"
         cp "$folder"/modules/* "$SCRATCH/$name"
         cp "$control"/* "$SCRATCH/$name"
-        if [[ $name == trial_* ]]; then
+        case $name in
+        mhc-*) boundaries=(ccl perf mhc --ranks 1 --rows 1,8 --design unfused --graph 10 -n 1) ;;
+        *) boundaries=(ccl perf mhc --ranks 4 --rows 1 --variant v4 --design a --graph 20 -n 1) ;;
+        esac
+        if [[ $name == *-trial_* ]]; then
             ZE_SOFT_CUDA_MODULES=$SCRATCH/$name attempt "$name" "${boundaries[@]}"
         else
+            # Wrong values, or an error by name.
             # shellcheck disable=SC2016
-            ZE_SOFT_CUDA_MODULES=$SCRATCH/$name attempt "$name" \
-                bash -c '"$@" >"$0" 2>&1; cat "$0"; grep -q "values : .* FAILED" "$0"' "$SCRATCH/$name.out" "${boundaries[@]}"
+            CCLX_TIMEOUT_MS=5000 ZE_SOFT_CUDA_MODULES=$SCRATCH/$name attempt "$name" \
+                bash -c '! "$@" >"$0" 2>&1; ended=$?; cat "$0"; ((ended == 0)) && grep -q "values : .* FAILED\|CCL_ERROR" "$0"' \
+                "$SCRATCH/$name.out" "${boundaries[@]}"
         fi
     done
 }
@@ -131,7 +138,8 @@ run_gpus() { # DIR
     perf types "$n" -b 1000 -e 1000 -d all -o all
     perf rank-order "$n" -b 24 -e 100K -f 17 -d bfloat16,float32 --order rank
     attempt mhc ccl perf mhc --ranks "$n" --rows 1,8,64 --design unfused --graph 20 -n 5 --json "$OUT/mhc.json"
-    cp "$SCRATCH/mhc.log" "$OUT"
+    attempt mhc-fused ccl perf mhc --ranks "$n" --rows 1,8 --design all --graph 20 -n 5 --json "$OUT/mhc-fused.json"
+    cp "$SCRATCH"/mhc*.log "$OUT"
     LIMIT=400 attempt peers python3 "$folder/peers.py" --ranks "$n" --ours "$folder/bin/back_to_back" \
         --json "$OUT/peers.json"
     cp "$SCRATCH/peers.log" "$OUT"
@@ -158,6 +166,8 @@ run_all() { # DIR
     done
     for n in 1 2 4; do
         attempt "mhc-$n" ccl perf mhc --ranks "$n" --rows 1,8,64 --design unfused --graph 10 -n 5
+        ((n == 1)) || attempt "mhc-columns-$n" ccl perf mhc --ranks "$n" --rows 1,8 --variant v4 --design unfused,a --graph 20 -n 7 \
+            --json "$OUT/mhc-$n.json"
     done
     controls "$folder"
     attempt replays ccl perf all_reduce --ranks 4 -b 8K -e 8K --graph 10000 -n 10

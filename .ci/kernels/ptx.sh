@@ -17,6 +17,11 @@ source=$repo/ccl-ze/kernels
 need_packages clang-15 libclc-15
 library=/usr/lib/clc/nvptx64--nvidiacl.bc
 
+# Whose kernels wait by themselves for the kernel before; the same ones that demand a size of groups.
+begins_early() { # FAMILY
+    [[ $1 == mhc || $1 == columns_* ]]
+}
+
 # The same language and the same source as build.sh; the target knows no extensions and its library names another vendor.
 translate() { # FAMILY FILE [DEFINES]
     local family=$1 name=${1%_l*} text=$2 defines=()
@@ -34,9 +39,13 @@ translate() { # FAMILY FILE [DEFINES]
         <(sed -E 's/^\s+//; s/\s+/ /g' "$text") >&2; then
         die "$family: bits beyond a word's end"
     fi
-    # clang 15 leaves the size of groups out. Where a source demands one, that two of them are to share a multiprocessor.
-    if [[ $family == mhc || $name == columns ]]; then
-        awk '/\.entry /{ entry = 1 } { print } /^\)/ && entry { print ".maxntid 256, 1, 1\n.minnctapersm 2"; entry = 0 }' \
+    # clang 15 leaves the size of groups out. Where a source demands one, that two of them are to share a multiprocessor; or that
+    # none is to, by the registers that each takes.
+    if begins_early "$family"; then
+        local size='.minnctapersm 2'
+        [[ ! ${alone:-} ]] || size='.maxnreg 168'
+        awk -v size="$size" \
+            '/\.entry /{ entry = 1 } { print } /^\)/ && entry { print ".maxntid 256, 1, 1\n" size; entry = 0 }' \
             "$text" >"$text.sized"
         mv "$text.sized" "$text"
     fi
@@ -55,7 +64,7 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
     translate "$family" "$folder/$hash.ptx" "$@"
     if [[ ${PTXAS:-} ]]; then
         text=$folder/$hash.ptx
-        if [[ $family == mhc ]]; then
+        if begins_early "$family"; then
             # From that architecture on a kernel can begin while the one before ends. clang 15 knows neither, and says what
             # it was told.
             text=$folder/$hash.early
@@ -84,9 +93,13 @@ case ${1:-} in
     ;;
 --controls)
     folder=${2:?--controls wants a folder}
-    for define in TRIAL_IMPATIENT TRIAL_LATE_SUMS MUTANT_LEFT_ALONE MUTANT_UNMARKED MUTANT_UNASKED; do
-        mkdir -p "$folder/${define,,}"
-        compile mhc "$source/spirv/mhc.spv" "$folder/${define,,}" "-D$define"
+    for control in mhc-{TRIAL_IMPATIENT,TRIAL_LATE_SUMS,MUTANT_LEFT_ALONE,MUTANT_UNMARKED,MUTANT_UNASKED} \
+        columns_l16-{MUTANT_UNASKED,TRIAL_ALONE,MUTANT_HASTY}; do
+        family=${control%-*} define=${control#*-} alone=
+        # What is hasty takes places that another needs only where there are none to spare.
+        [[ $define != *_@(ALONE|HASTY) ]] || alone=true
+        mkdir -p "$folder/${control,,}"
+        compile "$family" "$source/spirv/$family.spv" "$folder/${control,,}" "-D$define"
     done
     ;;
 '' | -*)

@@ -227,14 +227,20 @@ INLINE void others_may_meet(uint warps)
 }
 
 // A kernel that says so (`waits_for_what_is_before`) may begin while the one before ends. Until this it has read nothing that
-// others write, behind it all is there that it had to wait for; all of its work-groups come here. From then on the next one may
-// begin.
+// others write, behind it all is there that it had to wait for; all of its work-groups come here.
 INLINE void wait_for_what_is_before(void)
 {
-#if defined MUTANT_UNASKED
+#if defined BEGINS_EARLY && !defined MUTANT_UNASKED
+    __asm__ volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From when all groups have come here on, or have ended, the next kernel may begin, whose groups take places while they wait.
+// So what comes here needs nobody any more who may need such a place.
+INLINE void let_next_begin(void)
+{
+#ifdef BEGINS_EARLY
     __asm__ volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#elif defined BEGINS_EARLY
-    __asm__ volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
@@ -252,6 +258,20 @@ INLINE void doze(void)
     __asm__ volatile("nanosleep.u32 10000;" ::: "memory");
 }
 #endif
+
+// 0, of which the compiler knows nothing.
+INLINE uint unknown_zero(void)
+{
+    uint zero;
+    __asm__ volatile("mov.u32 %0, 0;" : "=r"(zero));
+    return zero;
+}
+
+// In a loop's body: nor may the assembler unroll it. Code that is executed once takes longer to come than to be executed.
+INLINE void stay_short(void)
+{
+    __asm__ volatile(".pragma \"nounroll\";");
+}
 
 // How many multiprocessors there are.
 INLINE uint processors(void)

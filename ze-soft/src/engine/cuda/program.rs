@@ -126,9 +126,10 @@ impl Kernel {
     }
 
     /// Whether it waits by itself for what it depends on, so that it may begin while that ends, and says when the next one
-    /// may. Groups that wait take places, which another device of the same GPU may need to come to an end.
+    /// may: not before it comes to an end by itself, since groups that wait take places, which another device of the same GPU
+    /// may need.
     pub(crate) fn begins_early(&self) -> bool {
-        self.program.waits && self.program.gpu.sharers == 1
+        self.program.waits
     }
 
     /// The group size that its source demands.
