@@ -292,14 +292,8 @@ impl Shared {
         })
     }
 
-    /// The first failure, met here.
+    /// The first failure, met here or heard of.
     fn trip(&self, error: Error) {
-        let told = error.clone();
-        self.trip_as(error, &told);
-    }
-
-    /// The first failure: kept as `error`, passed on as `told`, which names the cause without who told it.
-    fn trip_as(&self, error: Error, told: &Error) {
         if self.fault.set(error.clone()).is_err() {
             return;
         }
@@ -307,7 +301,7 @@ impl Shared {
         self.alarm.abort();
         // Also what came from another rank: that rank may have died before it could tell everybody, and whoever sees
         // this one end must know that it was not the first.
-        self.send_all(&Packet::Abort(told.clone()));
+        self.send_all(&Packet::Abort(error.clone()));
         let callback = self.on_fault.lock().take();
         if let Some(callback) = callback {
             callback(&error);

@@ -150,6 +150,19 @@ fn hearsay_names_the_original_even_when_its_teller_vanishes() {
     }
 }
 
+/// Also where a rank that was told itself is heard first.
+#[test]
+fn an_abort_that_is_told_on_is_still_its_ranks() {
+    for _ in 0..20 {
+        let ranks = group(4, LONG);
+        ranks[1].watch.fail(Error::Aborted("by the user".into()));
+        for rank in [&ranks[0], &ranks[2], &ranks[3]] {
+            let error = rank.failure(Duration::from_secs(2)).to_string();
+            assert!(error.starts_with("aborted: by the user, as rank 1 tells"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn own_observation_beats_hearsay() {
     let mut hearsay = 0;

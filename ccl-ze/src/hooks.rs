@@ -36,6 +36,8 @@ pub const NO_SIGNAL: u32 = 1 << 10;
 pub const NO_WAITS: u32 = 1 << 11;
 /// Recorded calls signal an event that stays signalled from one replay to the next.
 pub const STALE_EVENT: u32 = 1 << 12;
+/// A call that fails leaves its output as it is.
+pub const NO_FILL: u32 = 1 << 13;
 /// Push slots have one generation.
 pub const ONE_GENERATION: u32 = 1 << 16;
 /// A saved call's input is read after the call.

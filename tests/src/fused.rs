@@ -7,6 +7,7 @@ use ccl_core::mhc::element::Element;
 use ccl_core::mhc::reference::{Inputs, boundary};
 use ccl_core::mhc::{Buffers, Design, Params};
 use ccl_core::plan::geometry::Geometry;
+use ccl_core::protocol::FAILED_FILL;
 use ccl_core::{Order, ReduceOp, Result, reference};
 use ccl_ze::{Buffer, CallOptions, Communicator, Completion, Stream};
 
@@ -222,6 +223,31 @@ impl Case {
         let places = self.places();
         let tensor = (0..TENSORS).find(|i| (places.at[*i]..places.at[*i] + places.bytes[*i]).contains(&first));
         Some(format!("{} bytes differ, the first at {first}, tensor {tensor:?}", differs.count()))
+    }
+
+    /// What is wrong with `image`, the memory of `rank` after a call that failed: each byte of y is [`FAILED_FILL`], and
+    /// nothing else was written. A device's work-groups may have `begun`: then of `written` there may be x and X' besides.
+    pub fn unlike_failed<T: Element>(
+        &self,
+        rank: usize,
+        begun: Option<&[(usize, Vec<u8>)]>,
+        image: &[u8],
+    ) -> Option<String> {
+        let (places, before) = (self.places(), self.before::<T>(rank));
+        let range = |i: usize| places.at[i]..places.at[i] + places.bytes[i];
+        let mut may_be = before.clone();
+        let blocks_own = [X_OUT, RESIDUAL_OUT].map(|i| places.at[i]);
+        for (at, bytes) in begun.into_iter().flatten().filter(|(at, _)| blocks_own.contains(at)) {
+            may_be[*at..][..bytes.len()].copy_from_slice(bytes);
+        }
+        let is_wrong = |i: &usize| match range(Y).contains(i) {
+            true => image[*i] != FAILED_FILL,
+            false => image[*i] != before[*i] && image[*i] != may_be[*i],
+        };
+        let wrong: Vec<usize> = (0..before.len()).filter(is_wrong).collect();
+        let first = *wrong.first()?;
+        let tensor = (0..TENSORS).find(|i| range(*i).contains(&first));
+        Some(format!("{} bytes are none of a failed call, the first at {first}, tensor {tensor:?}", wrong.len()))
     }
 }
 

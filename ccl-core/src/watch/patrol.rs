@@ -176,7 +176,7 @@ impl Patrol {
             let detail = format!("process {} ended without a goodbye", seat.pid);
             self.shared.trip(Error::PeerLost { rank: seat.rank, detail, during: self.during() });
         } else if let Some((from, error)) = told.into_iter().next() {
-            self.shared.trip_as(attributed(error.clone(), from), &error);
+            self.shared.trip(attributed(error, from));
         }
     }
 
@@ -406,7 +406,7 @@ fn culprit(error: &Error) -> Option<usize> {
     }
 }
 
-/// What this rank says of a failure that rank `from` told.
+/// What this rank says of a failure that rank `from` told, and tells on: of an abort nothing else says whose it is.
 fn attributed(error: Error, from: usize) -> Error {
     let by = |text: String| format!("{text}, as rank {from} tells");
     match error {

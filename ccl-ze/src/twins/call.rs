@@ -276,6 +276,10 @@ unsafe fn fail(frame: &Frame<'_>, failure: &Failure) {
 
 /// Zeros would be plausible; 0xFF is NaN in every float type.
 unsafe fn fill_failed(frame: &Frame<'_>) {
+    // SAFETY: a word that is set before the first collective only.
+    if hooks::on(unsafe { (*frame.state).hooks }, hooks::NO_FILL) {
+        return;
+    }
     let whole = [(frame.output, frame.output_bytes)];
     for &(output, bytes) in frame.channels.map_or(&whole[..], |of| of.outputs) {
         // SAFETY: the output holds this many bytes.
