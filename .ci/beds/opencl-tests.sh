@@ -95,11 +95,13 @@ collectives=$(program ccl-tests spirv_collectives)
 failure=$(program ccl-tests spirv_failure)
 graph=$(program ccl-tests spirv_graph)
 boundaries=$(program ccl-tests spirv_mhc)
+columns=$(program ccl-tests spirv_columns)
 timed 'kernels of all kinds' linked "$kernels" "${harness[@]}"
 timed 'resident kernels' linked "$resident" "${harness[@]}"
 timed 'ring' on_loader "$ring" "${harness[@]}"
 timed 'graphs' linked "$graph" "${harness[@]}"
 timed 'boundaries' linked "$boundaries" "${harness[@]}"
+timed 'columns' linked "$columns" "${harness[@]}"
 timed 'push' on_loader "$push" "${harness[@]}"
 timed 'collectives' linked "$collectives" "${harness[@]}"
 timed 'failures' on_loader "$failure" "${harness[@]}"

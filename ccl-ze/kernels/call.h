@@ -145,7 +145,11 @@ INLINE void enter_with(const struct args *a, local struct entry *e, uint wire, c
 #endif
     e->next = crosses ? a->rounds : base + a->rounds;
     e->wraps = wraps + crosses;
+#ifdef MUTANT_NO_CLEARING
+    e->clearing = 0;
+#else
     e->clearing = crosses ? wraps + 1 : 0;
+#endif
     const ulong per_ms = KNOWN(spins_per_ms) != 0 ? KNOWN(spins_per_ms) : SPINS_PER_MS;
     const ulong looks = KNOWN(spin_limit_ms) * per_ms / SPINS_PER_LOOK + 1;
     e->looks = looks < 0xFFFFFFFFul ? (uint)looks : 0xFFFFFFFFu;

@@ -51,6 +51,11 @@ INLINE bool all_well(local struct entry *e)
     return well;
 }
 
+#ifdef MUTANT_AHEAD_OF_CLEARING
+#define CLEARED_WIRES(group, wires) ((group) < (wires) ? (wires) : 0)
+#else
+#define CLEARED_WIRES(group, wires) (wires)
+#endif
 #define CLEAR_FUSED(a, e, group, wires)                                                                                \
     do {                                                                                                               \
         if (group < wires)                                                                                             \
@@ -58,7 +63,7 @@ INLINE bool all_well(local struct entry *e)
         /* The last that each wire's barrier leaves in this rank's memory. */                                          \
         const struct place at = {1, 0, e->clearing};                                                                   \
         global struct staging_head *head = (global struct staging_head *)a->inbox;                                     \
-        for (uint wire = 0; wire < wires && get_local_id(0) == 0 && e->failed == 0; wire++)                            \
+        for (uint wire = 0; wire < CLEARED_WIRES(group, wires) && get_local_id(0) == 0 && e->failed == 0; wire++)      \
             wait_for_token(a, e, group, &at, head->barrier[wire] + (a->rank == 0 ? 2 : 3));                            \
     } while (0)
 

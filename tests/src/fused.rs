@@ -10,6 +10,7 @@ use ccl_core::plan::geometry::Geometry;
 use ccl_core::protocol::FAILED_FILL;
 use ccl_core::{Order, ReduceOp, Result, reference};
 use ccl_ze::{Buffer, CallOptions, Communicator, Completion, Stream};
+use std::time::{Duration, Instant};
 
 /// What a call is of, and where its outputs go.
 #[derive(Clone, Copy, Debug)]
@@ -284,5 +285,28 @@ impl Peer {
         self.issue(case, design)?.wait()?;
         self.memory.read(&self.stream, &mut image)?;
         Ok(image)
+    }
+
+    /// What is wrong with the memory after a call that failed, once y is filled or has had the time for it
+    /// ([`Case::unlike_failed`]). For memory of the software device, which is the host's.
+    pub fn unlike_failed<T: Element>(
+        &self,
+        case: &Case,
+        written: &[(usize, Vec<u8>)],
+        within: Duration,
+    ) -> Option<String> {
+        let places = case.places();
+        let y = places.at[Y]..places.at[Y] + places.bytes[Y];
+        // SAFETY: the byte lies in the memory; a kernel may write it meanwhile, so that it is read anew each time and
+        // nothing rests on it.
+        let is_filled = |i: usize| unsafe { self.memory.as_ptr().add(i).read_volatile() } == FAILED_FILL;
+        let since = Instant::now();
+        while !y.clone().all(is_filled) && since.elapsed() < within {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut image = vec![0; case.bytes()];
+        // SAFETY: the memory has as many bytes; a call that nobody ends writes none of them.
+        unsafe { std::ptr::copy_nonoverlapping(self.memory.as_ptr(), image.as_mut_ptr(), image.len()) };
+        case.unlike_failed::<T>(self.comm.rank(), Some(written), &image)
     }
 }

@@ -5,7 +5,6 @@ use ccl_core::comm::StartState;
 use ccl_core::config::{Algorithm, Config, OnError, TransportChoice};
 use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
-use ccl_core::protocol::FAILED_FILL;
 use ccl_core::{DataType, Error};
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Ended;
@@ -51,22 +50,9 @@ fn fault(comm: &Communicator) -> Error {
     }
 }
 
-/// What is wrong with the memory of a rank whose call has failed, once y is filled or has had the time for it.
+/// What is wrong with the memory of a rank whose call has failed.
 fn unlike_failed(peer: &Peer, case: &Case) -> Option<String> {
-    let y = case.buffers(peer.memory.as_ptr()).y.cast::<u8>();
-    let last = y.wrapping_add((case.params.rows * case.params.hidden) as usize * 2 - 1);
-    let since = Instant::now();
-    // SAFETY: the software device's memory is the host's; a kernel may write the byte meanwhile, so that it is read anew
-    // each time and nothing rests on it.
-    while unsafe { last.read_volatile() } != FAILED_FILL && since.elapsed() < LATENCY {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let mut image = vec![0; case.bytes()];
-    // SAFETY: as above; it has as many bytes.
-    unsafe { std::ptr::copy_nonoverlapping(peer.memory.as_ptr(), image.as_mut_ptr(), image.len()) };
-    let rank = peer.comm.rank();
-    let written = case.written::<bf16>(3);
-    case.unlike_failed::<bf16>(rank, Some(&written), &image)
+    peer.unlike_failed::<bf16>(case, &case.written::<bf16>(3), LATENCY)
 }
 
 /// Rank 1 dies after a first call of all; rank 0 waits in the second one, and so does rank 1 if it is `inside`, for rank 2,

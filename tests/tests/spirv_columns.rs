@@ -1,0 +1,156 @@
+//! mHC boundaries by columns as the device kernels' SPIR-V executes them, where a group gives up and where tags begin anew:
+//! what the kernels do about it, and that it is noticed where they don't. Run by `.ci/beds/opencl-tests.sh`.
+#![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
+
+use ccl_core::DataType;
+use ccl_core::comm::StartState;
+use ccl_core::mhc::{Design, Params, Variant};
+use ccl_core::plan::mhc::Fused;
+use ccl_tests::fused::{Case, Peer};
+use ccl_tests::group::Running;
+use ccl_tests::local::UNTOUCHED;
+use ccl_tests::{Group, Rank, spirv};
+use ccl_ze::hooks;
+use half::bf16;
+use std::time::{Duration, Instant};
+
+/// More than two processes that take turns on a busy processor need.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ROWS: &str = "TEST_ROWS";
+
+fn case(rows: u64, seed: u64) -> Case {
+    let params = Params::new(Variant::V4, DataType::Bfloat16, rows, 256, 4);
+    Case { params, seed, in_place: false, x_out: Some(false) }
+}
+
+fn group(test: &str) -> Group {
+    spirv::group(test, 2).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", 16)
+}
+
+/// With room for the case, which goes by columns, and by more groups than there are wires.
+fn peer(rank: &Rank, start: StartState, case: &Case) -> Peer {
+    hooks::UNOPTIMIZED.set(vec!["columns".into(), "fused".into(), "mhc".into()]).unwrap();
+    let comm = spirv::communicator(rank, start);
+    let plan = comm.plan_mhc(&case.params, Fused::Whole).unwrap();
+    assert!(plan.columns && plan.groups > plan.reduce.wires, "{plan}");
+    Peer::new(comm, case.bytes())
+}
+
+/// All that ranks said they found.
+fn watch(running: Running) -> Vec<String> {
+    let mut found = Vec::new();
+    for (rank, ended) in running.wait().into_iter().enumerate() {
+        assert!(ended.status.success(), "rank {rank}: {}\n{}", ended.status, ended.output);
+        assert_eq!(ended.said("ends").len(), 1, "rank {rank}: {}", ended.output);
+        found.extend(ended.said("found").into_iter().map(|what| format!("rank {rank}: {what}")));
+    }
+    eprintln!("{found:?}");
+    found
+}
+
+/// A call of which rank 0 never gets block 1 from rank 1. When it has added up block 0 it is told to give up; the group that
+/// has added up counts itself last.
+fn a_block_does_not_come(rank: Rank) {
+    let case = case(std::env::var(ROWS).unwrap().parse().unwrap(), 3);
+    let mut peer = peer(&rank, StartState::default(), &case);
+    let written = case.written::<bf16>(rank.n);
+    if rank.rank == 1 {
+        // It gets all that it needs, unless it is told to give up before it has looked.
+        match peer.run::<bf16>(&case, Design::A) {
+            Ok(image) => assert_eq!(case.wrong::<bf16>(1, &written, &image), None),
+            Err(error) => assert!(error.to_string().contains("enough, as rank 0 tells"), "{error}"),
+        }
+        let since = Instant::now();
+        while peer.comm.fault().is_none() {
+            assert!(since.elapsed() < PATIENCE, "nobody has told rank 1");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        return rank.say("ends .");
+    }
+    peer.memory.write(&peer.stream, &case.before::<bf16>(0)).unwrap();
+    let done = peer.issue(&case, Design::A).unwrap();
+    let x_out = case.buffers(peer.memory.as_ptr()).x_out.cast::<u8>().cast_const();
+    let since = Instant::now();
+    for tile in 0..case.params.rows.div_ceil(4) {
+        let first = x_out.wrapping_add((tile * 4 * case.params.hidden) as usize * 2);
+        // SAFETY: the software device's memory is the host's; a kernel may write the block meanwhile, so that it is read
+        // anew each time and nothing rests on it.
+        while unsafe { first.cast::<u32>().read_volatile() } == u32::from_ne_bytes([UNTOUCHED; 4]) {
+            assert!(since.elapsed() < PATIENCE, "block 0 of tile {tile} isn't there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    peer.comm.abort("enough");
+    let error = done.wait().unwrap_err();
+    assert!(error.to_string().contains("enough"), "{error}");
+    if let Some(what) = peer.unlike_failed::<bf16>(&case, &written, Duration::from_secs(2)) {
+        rank.say(format_args!("found {what}"));
+    }
+    rank.say("ends .");
+}
+
+/// By how many tiles: their groups count themselves in one word or in several, then the tiles in another.
+fn a_group_gives_up(test: &str, rows: u64) {
+    let group = |mutant: &str| group(test).env(ROWS, rows).env(spirv::IMAGE, mutant);
+    let found = group("columns_l16-unsent_block").run_with(a_block_does_not_come, watch);
+    assert!(found.is_empty(), "{found:?}");
+    let found = group("columns_l16-uncounted_failure").run_with(a_block_does_not_come, watch);
+    assert!(!found.is_empty(), "nobody noticed that sums were missing");
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_group_of_one_tile_gives_up() {
+    a_group_gives_up("a_group_of_one_tile_gives_up", 3);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_group_of_each_tile_gives_up() {
+    a_group_gives_up("a_group_of_each_tile_gives_up", 6);
+}
+
+/// Calls in each of which tags begin anew, to which rank 1 comes late: whether they are themselves.
+fn tags_begin_anew(rank: Rank) {
+    let cases: Vec<Case> = (0..4).map(|seed| case(3, seed)).collect();
+    let mut peer = peer(&rank, StartState { tag_limit: 1, ..StartState::default() }, &cases[0]);
+    for case in &cases {
+        let written = case.written::<bf16>(rank.n);
+        if rank.rank == 1 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        match peer.run::<bf16>(case, Design::A) {
+            Ok(image) => {
+                if let Some(what) = case.wrong::<bf16>(rank.rank, &written, &image) {
+                    rank.say(format_args!("found {what}"));
+                }
+            }
+            Err(error) => {
+                rank.say(format_args!("found {error}"));
+                break;
+            }
+        }
+    }
+    rank.say("ends .");
+}
+
+fn anew_with(test: &str, mutant: Option<&str>) -> Vec<String> {
+    let group = group(test).env("CCLX_TIMEOUT_MS", 20_000);
+    match mutant {
+        None => group,
+        Some(mutant) => group.env(spirv::IMAGE, mutant),
+    }
+    .run_with(tags_begin_anew, watch)
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn every_call_begins_with_a_clearing() {
+    let test = "every_call_begins_with_a_clearing";
+    assert_eq!(anew_with(test, None), Vec::<String>::new());
+    // What lies there from the call before has the tag of this one.
+    for mutant in ["columns_l16-no_clearing", "columns_l16-ahead_of_clearing"] {
+        let found = anew_with(test, Some(mutant));
+        assert!(found.iter().any(|what| what.contains("bytes differ")), "{mutant}: nobody noticed: {found:?}");
+    }
+}
