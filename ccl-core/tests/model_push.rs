@@ -1,4 +1,4 @@
-//! The push algorithms, bulk and lines, and rings between them hold in every state that they can reach; and each of their
+//! The push algorithms, bulk and lines, mHC boundaries by columns, and rings between them hold in every state that they can reach; and each of their
 //! rules is needed: take one away, and the search finds the violation that it prevents.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
@@ -47,6 +47,10 @@ fn bulk_mesh(bytes: u64, wires: u32) -> Call {
     push(Mode::Mesh, Transport::Bulk, bytes, wires)
 }
 
+fn columns(rows: u64, blocks: u64) -> Call {
+    Call { kind: Kind::Columns { rows, blocks }, bytes: 0, wires: 1 }
+}
+
 fn direct(wires: u32) -> Call {
     push(Mode::Direct, Transport::Bulk, 512, wires)
 }
@@ -55,6 +59,7 @@ fn rounds(n: usize, call: &Call) -> u32 {
     match call.kind {
         Kind::Ring => RingPlan::new(&call.request(), &small(n), call.wires).unwrap().rounds,
         Kind::Push(mode, by) => PushPlan::new(&call.request(), &small(n), mode, by, call.wires).unwrap().rounds,
+        Kind::Columns { .. } => call.columns(&small(n)).unwrap().rounds(),
     }
 }
 
@@ -154,6 +159,62 @@ fn one_thread_may_play_all_wires() {
     all_hold("n=3, 2 calls by one thread", all.iter().map(scenario));
 }
 
+/// Lines of which a call by columns and one-shots and meshes make something else each.
+const SHARED: &[u32] = &[0, 5];
+
+fn is_by_columns(call: &&Call) -> bool {
+    matches!(call.kind, Kind::Columns { .. })
+}
+
+fn with_columns(calls: &&Vec<Call>) -> bool {
+    calls.iter().any(|call| is_by_columns(&call))
+}
+
+#[test]
+fn calls_by_columns_among_others() {
+    let others = [one_shot(1), one_shot(3840), mesh(512), ring(1), bulk(100, 1), direct(1)];
+    let palette = [&[columns(1, 1), columns(1, 2), columns(2, 1)], &others[..]].concat();
+    let scenario = |calls: &Vec<Call>| Scenario::new(small(2), SHARED, calls);
+    let two = sequences(&palette, 2);
+    let two: Vec<_> = two.iter().filter(with_columns).collect();
+    all_hold("n=2, 2 calls by columns and others", two.iter().map(|calls| scenario(calls)));
+    let delayed = two.iter().map(|calls| Scenario { lines: vec![0], ..scenario(calls).delayed() });
+    all_hold("n=2, 2 calls by columns and others, stores delayed", delayed);
+    let by_thread = two.iter().map(|calls| Scenario { thread: true, ..Scenario::new(small(3), SHARED, calls) });
+    all_hold("n=3, 2 calls by columns and others, by one thread", by_thread);
+    // Two of them with whatever else before, between or behind them.
+    let three = sequences(&[columns(1, 1), columns(1, 2), one_shot(1), one_shot(3840), ring(1)], 3);
+    let several = three.iter().filter(|calls| calls.iter().filter(is_by_columns).count() > 1);
+    all_hold("n=2, 3 calls by columns and others", several.map(scenario));
+    let three = sequences(&[columns(1, 1), one_shot(1), mesh(1), ring(1)], 2);
+    let scenario = |calls: &Vec<Call>| Scenario::new(small(3), &[0], calls);
+    all_hold("n=3, 2 calls by columns and others", three.iter().filter(with_columns).map(scenario));
+}
+
+/// All of a block's groups read its lines, of which some send.
+#[test]
+fn groups_that_share_a_block_of_columns() {
+    for (n, palette) in [(2, &[columns(1, 1), columns(1, 2), one_shot(1), mesh(1)][..]), (3, &[columns(1, 1)])] {
+        let all = sequences(palette, 2);
+        let scenario = |calls: &Vec<Call>| Scenario { parts: 2, ..Scenario::new(small(n), &[0], calls) };
+        all_hold(&format!("n={n}, 2 calls, 2 parts"), all.iter().filter(with_columns).map(scenario));
+    }
+}
+
+/// With more groups than wires, and as many.
+#[test]
+fn calls_by_columns_whose_tags_begin_anew() {
+    let two_wires = Call { wires: 2, ..columns(1, 2) };
+    let palette = [columns(1, 1), columns(1, 2), two_wires, one_shot(1), ring(1)];
+    let all = sequences(&palette, 3);
+    let agreed = |tag_limit| Agreed { tag_limit, ..small(2) };
+    let scenarios = all.iter().filter(with_columns);
+    let scenarios = scenarios.flat_map(|calls| [1, 2].map(|limit| Scenario::new(agreed(limit), &[0], calls)));
+    all_hold("n=2, 3 calls by columns and others, tags to 1 and 2", scenarios);
+    let three = Scenario::new(Agreed { tag_limit: 1, ..small(3) }, &[0], &[columns(1, 2), columns(1, 2)]);
+    all_hold("n=3, 2 calls by columns, tags to 1", [three]);
+}
+
 #[test]
 fn direct_calls_in_place() {
     for n in 2..=3 {
@@ -172,7 +233,8 @@ proptest! {
         n in 2usize..=8,
         limit in 0u32..4,
         in_place in any::<bool>(),
-        kinds in prop::collection::vec((0usize..6, 1u64..12_000, 1u32..4), 1..6),
+        parts in 1usize..4,
+        kinds in prop::collection::vec((0usize..7, 1u64..12_000, 1u32..4), 1..6),
     ) {
         let calls: Vec<Call> = kinds.into_iter().map(|(kind, bytes, wires)| match kind {
             0 => ring(bytes),
@@ -180,11 +242,12 @@ proptest! {
             2 => push(Mode::Mesh, LINES, bytes, wires),
             3 => bulk(bytes, wires.min(2)),
             4 => bulk_mesh(bytes, wires.min(2)),
+            5 => Call { wires: 1 + wires % 2, ..columns(1 + bytes % 3, u64::from(wires) + 1) },
             _ => direct(wires),
         }).collect();
         let most = calls.iter().map(|call| rounds(n, call)).max().unwrap();
         let scenario = Scenario::new(Agreed { tag_limit: most + limit, ..small(n) }, &[0, 3, 6], &calls);
-        prop_assert_eq!(order::check(&Scenario { in_place, ..scenario }), Ok(()));
+        prop_assert_eq!(order::check(&Scenario { in_place, parts, ..scenario }), Ok(()));
     }
 }
 
@@ -310,4 +373,47 @@ fn a_clearing_needs_the_barrier_after_it() {
     // The one before it is one more than needed, as in the ring.
     let second = Rules { barriers: [false, true], ..Rules::default() };
     all_hold("n=2, one barrier", [scenario.with(second)]);
+}
+
+#[test]
+fn one_generation_is_too_few_for_calls_by_columns() {
+    let one = Rules { generations: Generations::One, ..Rules::default() };
+    for calls in [[columns(1, 1), columns(1, 1)], [columns(1, 2), one_shot(1)], [one_shot(1), columns(1, 2)]] {
+        for (n, parts) in [(2, 1), (2, 2), (3, 1)] {
+            let scenario = Scenario { parts, ..Scenario::new(small(n), &[0], &calls) };
+            needs(&scenario, one, LOST);
+            is_ordered_only_by(&scenario, one);
+        }
+    }
+}
+
+/// One counted by the mode's own rounds: a call by columns and a mesh would share a set.
+#[test]
+fn calls_by_columns_share_generations_with_all_others() {
+    let by_mode = Rules { generations: Generations::ByMode, ..Rules::default() };
+    let scenario = Scenario::new(small(2), &[0], &[columns(1, 1), mesh(1)]);
+    needs(&scenario, by_mode, LOST);
+    is_ordered_only_by(&scenario, by_mode);
+}
+
+/// Groups beyond the wires, and those whose lines another wire clears.
+#[test]
+fn a_call_by_columns_waits_for_the_clearing_of_all_wires() {
+    let own_only = Rules { wires_awaited: false, ..Rules::default() };
+    for wires in [1, 2] {
+        let call = Call { wires, ..columns(1, 2) };
+        let scenario = Scenario::new(Agreed { tag_limit: 1, ..small(2) }, &[0], &[call, call]);
+        needs(&scenario, own_only, &[Violation::ClearedUnread, Violation::Overwritten, Violation::WrongMessage]);
+        is_ordered_only_by(&scenario, own_only);
+    }
+}
+
+#[test]
+fn a_clearing_by_columns_needs_its_barrier_and_covers_others_lines() {
+    let agreed = Agreed { tag_limit: 1, ..small(2) };
+    let lost = [Violation::ClearedUnread, Violation::Overwritten, Violation::WrongMessage];
+    let no_barrier = Rules { barriers: [true, false], ..Rules::default() };
+    needs(&Scenario::new(agreed, &[0], &[columns(1, 2), columns(1, 2)]), no_barrier, &lost);
+    let only_ring = Rules { clears_all: false, ..Rules::default() };
+    needs(&Scenario::new(agreed, &[0], &[columns(1, 1), ring(1), columns(1, 1)]), only_ring, &lost);
 }

@@ -8,6 +8,9 @@ pub(crate) mod machine;
 pub(crate) mod order;
 pub(crate) mod program;
 
+use ccl_core::config::{Algorithm, Config};
+use ccl_core::mhc::{Params, Variant};
+use ccl_core::plan::mhc::{Fused, MhcPlan};
 use ccl_core::plan::push::{Mode, Transport};
 use ccl_core::plan::{Agreed, Request};
 use ccl_core::{DataType, Order, ReduceOp};
@@ -32,6 +35,11 @@ pub(crate) enum Violation {
 pub(crate) enum Kind {
     Ring,
     Push(Mode, Transport),
+    /// With an mHC boundary behind it, of so many rows and blocks of columns.
+    Columns {
+        rows: u64,
+        blocks: u64,
+    },
 }
 
 /// One collective of bytes.
@@ -52,6 +60,17 @@ impl Call {
             period: None,
             registered: None,
         }
+    }
+
+    /// The plan of a call by columns. Its wires are those of the clearing.
+    pub(crate) fn columns(&self, agreed: &Agreed) -> Option<MhcPlan> {
+        let Kind::Columns { rows, blocks } = self.kind else { return None };
+        let params = Params::new(Variant::V4, DataType::Bfloat16, rows, blocks * 128, 4);
+        let config = Config { allreduce: Algorithm::OneShot, ..Config::default() };
+        let mut plan = MhcPlan::new(&params, Fused::Whole, Order::Ring, agreed, &config).unwrap();
+        assert!(plan.columns && plan.groups >= self.wires, "{plan}");
+        plan.reduce.wires = self.wires;
+        Some(plan)
     }
 }
 
@@ -90,6 +109,8 @@ pub(crate) struct Rules {
     pub(crate) clears_all: bool,
     /// Barriers before and after the clearing.
     pub(crate) barriers: [bool; 2],
+    /// By columns, every group waits until all wires are cleared everywhere.
+    pub(crate) wires_awaited: bool,
 }
 
 impl Default for Rules {
@@ -105,6 +126,7 @@ impl Default for Rules {
             done: true,
             clears_all: true,
             barriers: [true, true],
+            wires_awaited: true,
         }
     }
 }
@@ -123,6 +145,8 @@ pub(crate) struct Scenario {
     pub(crate) delayed: bool,
     /// One thread plays all wires; otherwise each line, or each wire in bulk, goes its own way.
     pub(crate) thread: bool,
+    /// Groups that share a block of columns: each reads all of its lines.
+    pub(crate) parts: usize,
 }
 
 impl Scenario {
@@ -135,6 +159,7 @@ impl Scenario {
             in_place: false,
             delayed: false,
             thread: false,
+            parts: 1,
         }
     }
 

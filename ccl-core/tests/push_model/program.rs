@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ccl_core::plan::mhc::{MhcPlan, column_lines};
 use ccl_core::plan::push::{BulkPlace, Mode, Part, Phase, PushPlan, PushStep, Transport};
 use ccl_core::plan::ring::RingPlan;
 use ccl_core::protocol::{self, DirectFlag, FLAG_STRIDE, MAX_WIRES, Region, STAGING_HEAD_BYTES, tag_span};
@@ -42,6 +43,8 @@ pub(crate) struct Program {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Cell {
     Staging(usize, usize),
+    /// The same for the groups of this part, where several share a block of columns: who stores there stores for all.
+    Copy(usize, usize, usize),
     Barrier(usize, u32, usize),
     /// Of a rank's input or output, the share that an owner reduces on a wire.
     Buffer(usize, bool, usize, u32),
@@ -92,6 +95,16 @@ pub(crate) fn lay_out(scenario: &Scenario) -> Program {
                 }
                 *own += rounds;
             }
+            Kind::Columns { .. } => {
+                let plan = spec.columns(&scenario.agreed).unwrap();
+                rounds = plan.rounds();
+                let span = tag_span(base, rounds, scenario.agreed.tag_limit);
+                let own = by_mode.entry(Mode::OneShot).or_default();
+                for (rank, calls) in ranks.iter_mut().enumerate() {
+                    calls.push(layer.columns(call, &plan, rank, span.base, *own));
+                }
+                *own += rounds;
+            }
         }
         let span = tag_span(base, rounds, scenario.agreed.tag_limit);
         if span.wraps {
@@ -104,8 +117,14 @@ pub(crate) fn lay_out(scenario: &Scenario) -> Program {
     // Only now is it known which cells there are to clear.
     for (call, at, number) in wrapping {
         for (rank, calls) in ranks.iter_mut().enumerate() {
-            for wire in 0..scenario.calls[call].wires {
-                calls[at][wire as usize].first = layer.wrap(call, rank, wire, number);
+            let wires = scenario.calls[call].wires;
+            for (group, wire) in calls[at].iter_mut().zip(0..) {
+                if wire < wires {
+                    group.first = layer.wrap(call, rank, wire, number);
+                }
+                if matches!(scenario.calls[call].kind, Kind::Columns { .. }) {
+                    group.first.extend(layer.others_wires(rank, wire, wires, number));
+                }
             }
         }
     }
@@ -116,6 +135,23 @@ impl Layer<'_> {
     fn cell(&mut self, cell: Cell) -> u16 {
         let next = self.cells.len() as u16;
         *self.cells.entry(cell).or_insert(next)
+    }
+
+    /// A line's place in staging memory, as often as there are groups that may share its block.
+    fn copies(&mut self, rank: usize, offset: usize) -> Vec<u16> {
+        let first = self.cell(Cell::Staging(rank, offset));
+        let others = 1..self.scenario.parts;
+        std::iter::once(first).chain(others.map(|part| self.cell(Cell::Copy(rank, offset, part)))).collect()
+    }
+
+    /// The tag whose generation a round uses.
+    fn place(&self, tag: u32, round: u32, own_rounds: u32) -> u32 {
+        match self.scenario.rules.generations {
+            Generations::ByTag => tag,
+            Generations::One => 0,
+            Generations::ByRound => round,
+            Generations::ByMode => own_rounds + round,
+        }
     }
 
     /// 0 is no message.
@@ -181,13 +217,7 @@ impl Layer<'_> {
         let mut all = Vec::new();
         for step in plan.steps(rank) {
             let tag = protocol::tag(base, step.round);
-            // Under another rule the place is that of another tag.
-            let place = match self.scenario.rules.generations {
-                Generations::ByTag => tag,
-                Generations::One => 0,
-                Generations::ByRound => step.round,
-                Generations::ByMode => own_rounds + step.round,
-            };
+            let place = self.place(tag, step.round, own_rounds);
             match step.part {
                 Part::Lines { chunk, segment } => {
                     let form = plan.layout.form;
@@ -229,13 +259,12 @@ impl Layer<'_> {
         let chunk = Self::which(&step.part);
         let slot = |layer: &mut Self, region: Region, sender: usize, receiver: usize| {
             let first = plan.segment_offset(layer.region(region), place, sender, step.wire, chunk);
-            let cell = layer.cell(Cell::Staging(receiver, first + line as usize * plan.layout.form.granule()));
+            let cells = layer.copies(receiver, first + line as usize * plan.layout.form.granule());
             let name = (call, step.round, 1 + region as u8, sender, chunk, line | step.wire << 16);
-            (cell, layer.message(name))
+            (cells, layer.message(name))
         };
-        let store = |(cell, message): (u16, u16)| Op::Store { cells: vec![cell], message, line: Some(tag), own: false };
-        let receive =
-            |(cell, message): (u16, u16)| Op::Receive { flags: vec![(cell, tag)], data: vec![(cell, message)] };
+        let store = |(cells, message): (Vec<u16>, u16)| Op::Store { cells, message, line: Some(tag), own: false };
+        let receive = |(cells, message): (Vec<u16>, u16)| received(&cells, tag, message);
         let peers = (0..plan.n).filter(|peer| *peer != rank);
         match step.phase {
             Phase::Send => vec![store(slot(self, Region::Input, rank, step.peer))],
@@ -300,6 +329,50 @@ impl Layer<'_> {
             }
             Phase::Gather => vec![receive(slot(self, Region::Result, step.peer, rank))],
         }
+    }
+
+    /// Groups of a tile, of its blocks, of their parts; one thread sends all before it takes any.
+    fn columns(&mut self, call: usize, plan: &MhcPlan, rank: usize, base: u32, own_rounds: u32) -> Vec<Group> {
+        let (n, parts, blocks) = (plan.reduce.n, self.scenario.parts, plan.params.blocks());
+        let (form, tag) = (plan.reduce.layout.form, protocol::tag(base, 0));
+        let place = self.place(tag, 0, own_rounds);
+        let lines = |line: &u32| (*line as usize) < column_lines(form);
+        let looked_at: Vec<u32> = self.scenario.lines.clone().into_iter().filter(lines).collect();
+        let slot = |layer: &mut Self, row: u64, block: usize, line: u32, sender: usize, receiver: usize| {
+            let first = plan.column_offset(place, sender, row, block);
+            let cells = layer.copies(receiver, first + line as usize * form.granule());
+            (cells, layer.message((call, 0, 7, sender, row as usize * blocks + block, line)))
+        };
+        let mut groups = vec![Group::default(); plan.groups as usize * parts];
+        let (mut all_sent, mut all_taken) = (Vec::new(), Vec::new());
+        let rows_of_tile = 16 / u64::from(plan.params.streams);
+        for (row, block) in (0..plan.params.rows).flat_map(|row| (0..blocks).map(move |block| (row, block))) {
+            for (part, line) in (0..parts).flat_map(|part| looked_at.iter().map(move |line| (part, *line))) {
+                let mut sent = Vec::new();
+                for peer in (1 + part..n).step_by(parts).map(|distance| (rank + distance) % n) {
+                    let (cells, message) = slot(self, row, block, line, rank, peer);
+                    sent.push(Op::Store { cells, message, line: Some(tag as u16), own: false });
+                }
+                let mut taken = Vec::new();
+                for sender in (1..n).map(|distance| (rank + distance) % n) {
+                    let (cells, message) = slot(self, row, block, line, sender, rank);
+                    taken.push(received(&cells[part..=part], tag as u16, message));
+                }
+                if self.scenario.thread {
+                    all_sent.extend(sent);
+                    all_taken.extend(taken);
+                    continue;
+                }
+                sent.extend(taken);
+                let group = ((row / rows_of_tile) as usize * blocks + block) * parts + part;
+                groups[group].strands.push(sent);
+            }
+        }
+        if self.scenario.thread {
+            all_sent.extend(all_taken);
+            groups[0].strands.push(all_sent);
+        }
+        groups
     }
 
     fn share(&mut self, rank: usize, output: bool, owner: usize, wire: u32) -> u16 {
@@ -373,7 +446,7 @@ impl Layer<'_> {
                     .cells
                     .iter()
                     .filter_map(|(cell, id)| match cell {
-                        Cell::Staging(of, offset) if *of == rank => {
+                        Cell::Staging(of, offset) | Cell::Copy(of, offset, _) if *of == rank => {
                             (self.clears(call, *offset) == Some(wire)).then_some(*id)
                         }
                         _ => None,
@@ -385,6 +458,17 @@ impl Layer<'_> {
             }
         }
         ops
+    }
+
+    /// By columns: waits until the other wires are cleared, by the last word that each one's barriers leave with this rank.
+    fn others_wires(&mut self, rank: usize, group: u32, wires: u32, number: u16) -> Vec<Op> {
+        if !self.scenario.rules.wires_awaited || !self.scenario.rules.barriers[1] {
+            return Vec::new();
+        }
+        let lap = if rank == 0 { 2 } else { 3 };
+        let mut wait =
+            |wire| Op::Receive { flags: vec![(self.cell(Cell::Barrier(rank, wire, lap)), number)], data: vec![] };
+        (0..wires).filter(|wire| *wire != group).map(&mut wait).collect()
     }
 
     fn barrier(&mut self, rank: usize, wire: u32, barrier: usize, number: u16) -> Vec<Op> {
@@ -419,7 +503,7 @@ impl Layer<'_> {
             (spec.kind == Kind::Ring).then(|| (offset - STAGING_HEAD_BYTES) % slot / part)
         } else if offset < layout.flags_offset() {
             let part = layout.push_tiles as usize * layout.form.lines_per_tile() / spec.wires as usize;
-            let lines = matches!(spec.kind, Kind::Push(_, Transport::Lines(_)));
+            let lines = matches!(spec.kind, Kind::Push(_, Transport::Lines(_)) | Kind::Columns { .. });
             lines.then(|| (offset - layout.push_offset()) % layout.push_slot_bytes() / granule / part)
         } else {
             let wire = (offset - layout.flags_offset()) / FLAG_STRIDE % MAX_WIRES;
@@ -427,4 +511,10 @@ impl Layer<'_> {
         };
         Some(wire.map_or(last, |wire| (wire as u32).min(last)))
     }
+}
+
+/// One wait for a line, and for its copies.
+fn received(cells: &[u16], tag: u16, message: u16) -> Op {
+    let of_all = |word: u16| cells.iter().map(|cell| (*cell, word)).collect();
+    Op::Receive { flags: of_all(tag), data: of_all(message) }
 }
