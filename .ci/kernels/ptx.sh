@@ -94,7 +94,7 @@ case ${1:-} in
 --controls)
     folder=${2:?--controls wants a folder}
     for control in mhc-{TRIAL_IMPATIENT,TRIAL_LATE_SUMS,MUTANT_LEFT_ALONE,MUTANT_UNMARKED,MUTANT_UNASKED} \
-        columns_l16-{MUTANT_UNASKED,TRIAL_ALONE,MUTANT_HASTY}; do
+        columns_l16-{MUTANT_UNASKED,TRIAL_ALONE,MUTANT_HASTY} push_l16-MUTANT_ASKED_BY_SOME; do
         family=${control%-*} define=${control#*-} alone=
         # What is hasty takes places that another needs only where there are none to spare.
         [[ $define != *_@(ALONE|HASTY) ]] || alone=true

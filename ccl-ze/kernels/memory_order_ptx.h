@@ -227,7 +227,7 @@ INLINE void others_may_meet(uint warps)
 }
 
 // A kernel that says so (`waits_for_what_is_before`) may begin while the one before ends. Until this it has read nothing that
-// others write, behind it all is there that it had to wait for; all of its work-groups come here.
+// others write, behind it all is there that it had to wait for; all of its work-groups come here but those that do nothing at all.
 INLINE void wait_for_what_is_before(void)
 {
 #if defined BEGINS_EARLY && !defined MUTANT_UNASKED
@@ -258,14 +258,6 @@ INLINE void doze(void)
     __asm__ volatile("nanosleep.u32 10000;" ::: "memory");
 }
 #endif
-
-// 0, of which the compiler knows nothing.
-INLINE uint unknown_zero(void)
-{
-    uint zero;
-    __asm__ volatile("mov.u32 %0, 0;" : "=r"(zero));
-    return zero;
-}
 
 // In a loop's body: nor may the assembler unroll it. Code that is executed once takes longer to come than to be executed.
 INLINE void stay_short(void)

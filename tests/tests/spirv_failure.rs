@@ -24,9 +24,13 @@ fn group(test: &str, n: usize) -> Group {
     spirv::group(test, n).env("CCLX_GRANULE", 64)
 }
 
+/// Elements of a call, where a test wants so many.
+const ELEMENTS: &str = "TEST_ELEMENTS";
+
 /// Elements of a call: more than one wire's where the processor has few ranks to run.
 fn count(n: usize) -> usize {
-    if n == 2 { LARGE } else { COUNT }
+    let wanted = std::env::var(ELEMENTS).ok().map(|elements| elements.parse().unwrap());
+    wanted.unwrap_or(if n == 2 { LARGE } else { COUNT })
 }
 
 /// What a rank works with, after one call that went well.
@@ -95,6 +99,18 @@ fn a_killed_peer_of_three() {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn a_peer_that_aborts() {
+    aborts(group("a_peer_that_aborts", 3));
+}
+
+/// Most work-items of a sub-group have no line to wait for then, and all have to give up together.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_peer_that_aborts_a_short_message() {
+    let group = spirv::group("a_peer_that_aborts_a_short_message", 3);
+    aborts(group.env("CCLX_GRANULE", 16).env("CCL_ALLREDUCE", "oneshot").env(ELEMENTS, 10));
+}
+
+fn aborts(group: Group) {
     let body = |rank: Rank| match rank.rank {
         ABSENT => {
             let (comm, stream, buffer) = start(&rank);
@@ -105,7 +121,7 @@ fn a_peer_that_aborts() {
         }
         _ => survive(&rank, |error| error.to_string().contains("the test wants it so")),
     };
-    let ended = group("a_peer_that_aborts", 3).run_with(body, |running| running.wait());
+    let ended = group.run_with(body, |running| running.wait());
     assert!(ended[ABSENT].status.success(), "{}", ended[ABSENT].output);
     let aborted = ended[ABSENT].stamped("aborts");
     check_survivors(&ended, |_| aborted, LATENCY);
