@@ -274,11 +274,9 @@ impl Endpoint for ZeEndpoint {
         self.clear_staging()?;
         self.host.clear();
         self.host.begin_at(state.calls);
-        let state = CommState {
-            // A processor that plays a device turns faster than one.
-            spins_per_ms: if self.gpu.facts.family == DeviceFamily::Software { 1 << 20 } else { 0 },
-            ..*state
-        };
+        // A processor that plays a device turns faster than one.
+        let turns = if self.gpu.facts.family == DeviceFamily::Software { 1 << 20 } else { 0 };
+        let state = CommState { spins_per_ms: hooks::spins_per_ms().unwrap_or(turns), ..*state };
         let own = self.staging.address() as u64;
         let table: Vec<u64> = self.peers.iter().map(|peer| peer.as_ref().map_or(own, |p| p.address() as u64)).collect();
         // SAFETY: the table has room for every rank; the vector lives until the stream has settled.

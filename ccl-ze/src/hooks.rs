@@ -138,6 +138,22 @@ pub static SPIRV: std::sync::OnceLock<Vec<(String, Vec<u8>)>> = std::sync::OnceL
 #[cfg(feature = "test-hooks")]
 pub static UNOPTIMIZED: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
 
+/// Turns of a device kernel's wait that count as a millisecond of its own limit; to be set before the first communicator.
+#[cfg(feature = "test-hooks")]
+pub static SPINS_PER_MS: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+
+/// [`SPINS_PER_MS`], where it is set.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn spins_per_ms() -> Option<u32> {
+    SPINS_PER_MS.get().copied()
+}
+
+/// None without the feature.
+#[cfg(not(feature = "test-hooks"))]
+pub(crate) const fn spins_per_ms() -> Option<u32> {
+    None
+}
+
 /// The flags that a family is built with.
 #[cfg(feature = "test-hooks")]
 pub(crate) fn build_flags(family: &str) -> String {

@@ -2,10 +2,10 @@
 //! what the kernels do about it, and that it is noticed where they don't. Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
-use ccl_core::DataType;
 use ccl_core::comm::StartState;
 use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
+use ccl_core::{DataType, ReduceOp};
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Running;
 use ccl_tests::local::UNTOUCHED;
@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// More than two processes that take turns on a busy processor need.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROWS: &str = "TEST_ROWS";
+/// Who ends a call that waits in vain: the caller, or the kernel by its own limit.
+const BY_LIMIT: &str = "TEST_BY_LIMIT";
+/// Turns of a wait to a millisecond of that limit, which is 122 s here: some seconds, as a processor goes.
+const SPINS_PER_MS: u32 = 300;
 
 fn case(rows: u64, seed: u64) -> Case {
     let params = Params::new(Variant::V4, DataType::Bfloat16, rows, 256, 4);
@@ -24,7 +28,7 @@ fn case(rows: u64, seed: u64) -> Case {
 }
 
 fn group(test: &str) -> Group {
-    spirv::group(test, 2).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", 16)
+    spirv::group(test, 2).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", 16).env("CCLX_TIMEOUT_MS", 60_000)
 }
 
 /// With room for the case, which goes by columns, and by more groups than there are wires.
@@ -48,23 +52,36 @@ fn watch(running: Running) -> Vec<String> {
     found
 }
 
-/// A call of which rank 0 never gets block 1 from rank 1. When it has added up block 0 it is told to give up; the group that
-/// has added up counts itself last.
+/// A call of which rank 0 never gets block 1 from rank 1. When it has added up block 0 it is told to give up, or does by
+/// itself; the group that has added up counts itself last.
 fn a_block_does_not_come(rank: Rank) {
     let case = case(std::env::var(ROWS).unwrap().parse().unwrap(), 3);
+    let by_limit = std::env::var(BY_LIMIT).unwrap() == "true";
+    if by_limit {
+        hooks::SPINS_PER_MS.set(SPINS_PER_MS).unwrap();
+    }
     let mut peer = peer(&rank, StartState::default(), &case);
     let written = case.written::<bf16>(rank.n);
+    // Neither is late for the other.
+    let mut one = peer.comm.alloc::<f32>(1).unwrap();
+    one.write(&peer.stream, &[1.0]).unwrap();
+    peer.comm.all_reduce_in_place(&mut one, ReduceOp::Sum, &peer.stream).unwrap().wait().unwrap();
+    let says = if by_limit { "by its own limit" } else { "enough" };
     if rank.rank == 1 {
         // It gets all that it needs, unless it is told to give up before it has looked.
         match peer.run::<bf16>(&case, Design::A) {
             Ok(image) => assert_eq!(case.wrong::<bf16>(1, &written, &image), None),
-            Err(error) => assert!(error.to_string().contains("enough, as rank 0 tells"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("as rank 0 tells"), "{error}"),
         }
         let since = Instant::now();
-        while peer.comm.fault().is_none() {
-            assert!(since.elapsed() < PATIENCE, "nobody has told rank 1");
+        let error = loop {
+            match peer.comm.fault() {
+                Some(error) => break error.to_string(),
+                None => assert!(since.elapsed() < PATIENCE, "nobody has told rank 1"),
+            }
             std::thread::sleep(Duration::from_millis(1));
-        }
+        };
+        assert!(error.contains(says) && error.ends_with("as rank 0 tells"), "{error}");
         return rank.say("ends .");
     }
     peer.memory.write(&peer.stream, &case.before::<bf16>(0)).unwrap();
@@ -80,9 +97,11 @@ fn a_block_does_not_come(rank: Rank) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    peer.comm.abort("enough");
+    if !by_limit {
+        peer.comm.abort("enough");
+    }
     let error = done.wait().unwrap_err();
-    assert!(error.to_string().contains("enough"), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
     if let Some(what) = peer.unlike_failed::<bf16>(&case, &written, Duration::from_secs(2)) {
         rank.say(format_args!("found {what}"));
     }
@@ -90,8 +109,8 @@ fn a_block_does_not_come(rank: Rank) {
 }
 
 /// By how many tiles: their groups count themselves in one word or in several, then the tiles in another.
-fn a_group_gives_up(test: &str, rows: u64) {
-    let group = |mutant: &str| group(test).env(ROWS, rows).env(spirv::IMAGE, mutant);
+fn a_group_gives_up(test: &str, rows: u64, by_limit: bool) {
+    let group = |mutant: &str| group(test).env(ROWS, rows).env(BY_LIMIT, by_limit).env(spirv::IMAGE, mutant);
     let found = group("columns_l16-unsent_block").run_with(a_block_does_not_come, watch);
     assert!(found.is_empty(), "{found:?}");
     let found = group("columns_l16-uncounted_failure").run_with(a_block_does_not_come, watch);
@@ -101,13 +120,19 @@ fn a_group_gives_up(test: &str, rows: u64) {
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn a_group_of_one_tile_gives_up() {
-    a_group_gives_up("a_group_of_one_tile_gives_up", 3);
+    a_group_gives_up("a_group_of_one_tile_gives_up", 3, false);
 }
 
 #[test]
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn a_group_of_each_tile_gives_up() {
-    a_group_gives_up("a_group_of_each_tile_gives_up", 6);
+    a_group_gives_up("a_group_of_each_tile_gives_up", 6, false);
+}
+
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_group_gives_up_by_its_own_limit() {
+    a_group_gives_up("a_group_gives_up_by_its_own_limit", 3, true);
 }
 
 /// Calls in each of which tags begin anew, to which rank 1 comes late: whether they are themselves.
@@ -119,23 +144,22 @@ fn tags_begin_anew(rank: Rank) {
         if rank.rank == 1 {
             std::thread::sleep(Duration::from_millis(100));
         }
-        match peer.run::<bf16>(case, Design::A) {
-            Ok(image) => {
-                if let Some(what) = case.wrong::<bf16>(rank.rank, &written, &image) {
-                    rank.say(format_args!("found {what}"));
-                }
-            }
-            Err(error) => {
-                rank.say(format_args!("found {error}"));
-                break;
-            }
+        let found = match peer.run::<bf16>(case, Design::A) {
+            Ok(image) => case.wrong::<bf16>(rank.rank, &written, &image),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(found) = found {
+            rank.say(format_args!("found {found}"));
+            // The other one may wait for what was cleared.
+            peer.comm.abort("something is wrong");
+            break;
         }
     }
     rank.say("ends .");
 }
 
 fn anew_with(test: &str, mutant: Option<&str>) -> Vec<String> {
-    let group = group(test).env("CCLX_TIMEOUT_MS", 20_000);
+    let group = group(test);
     match mutant {
         None => group,
         Some(mutant) => group.env(spirv::IMAGE, mutant),
@@ -150,7 +174,6 @@ fn every_call_begins_with_a_clearing() {
     assert_eq!(anew_with(test, None), Vec::<String>::new());
     // What lies there from the call before has the tag of this one.
     for mutant in ["columns_l16-no_clearing", "columns_l16-ahead_of_clearing"] {
-        let found = anew_with(test, Some(mutant));
-        assert!(found.iter().any(|what| what.contains("bytes differ")), "{mutant}: nobody noticed: {found:?}");
+        assert_ne!(anew_with(test, Some(mutant)), Vec::<String>::new(), "{mutant}: nobody noticed");
     }
 }
