@@ -252,7 +252,7 @@ INLINE void fetch_before(global const float *at)
 #endif
 }
 
-#if defined TRIAL_LATE_SUMS || defined MUTANT_UNMARKED
+#if defined TRIAL_LATE_SUMS || defined MUTANT_UNMARKED || defined MUTANT_ONE_GENERATION
 INLINE void doze(void)
 {
     __asm__ volatile("nanosleep.u32 10000;" ::: "memory");
