@@ -11,7 +11,7 @@ install_tools() {
 
 # What the scripts of this folder ask for, each for itself, in one go.
 install_packages_of_beds() {
-    need_packages binutils build-essential clang-15 jq libfabric1 llvm-spirv-15 patchelf python3 python3-pip spirv-tools \
+    need_packages binutils build-essential clang-15 jq libclc-15 libfabric1 llvm-spirv-15 patchelf python3 python3-pip spirv-tools \
         unzip valgrind
 }
 

@@ -61,7 +61,14 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
     local family=$1 spirv=$2 folder=$3 hash said text
     shift 3
     hash=$(sha256sum "$spirv" | cut -d' ' -f1)
+    # Sources are compiled where they lie.
+    folder=$(cd "$folder" && pwd)
     translate "$family" "$folder/$hash.ptx" "$@"
+    if [[ ! ${PTXAS:-} ]] && begins_early "$family"; then
+        # What would be assembled.
+        translate "$family" "$folder/$hash.early" -DBEGINS_EARLY "$@"
+        rm "$folder/$hash.early"
+    fi
     if [[ ${PTXAS:-} ]]; then
         text=$folder/$hash.ptx
         if begins_early "$family"; then
@@ -97,7 +104,7 @@ case ${1:-} in
         columns_l16-{MUTANT_UNASKED,TRIAL_ALONE,MUTANT_HASTY} push_l16-MUTANT_ASKED_BY_SOME; do
         family=${control%-*} define=${control#*-} alone=
         # What is hasty takes places that another needs only where there are none to spare.
-        [[ $define != *_@(ALONE|HASTY) ]] || alone=true
+        [[ $define != @(TRIAL_ALONE|MUTANT_HASTY) ]] || alone=true
         mkdir -p "$folder/${control,,}"
         compile "$family" "$source/spirv/$family.spv" "$folder/${control,,}" "-D$define"
     done

@@ -150,15 +150,21 @@ fn hearsay_names_the_original_even_when_its_teller_vanishes() {
     }
 }
 
+/// What is told on of a long text.
+const TOLD_BYTES: usize = 600;
+
 /// Also where a rank that was told itself is heard first.
 #[test]
 fn an_abort_that_is_told_on_is_still_its_ranks() {
-    for _ in 0..20 {
-        let ranks = group(4, LONG);
-        ranks[1].watch.fail(Error::Aborted("by the user".into()));
-        for rank in [&ranks[0], &ranks[2], &ranks[3]] {
-            let error = rank.failure(Duration::from_secs(2)).to_string();
-            assert!(error.starts_with("aborted: by the user, as rank 1 tells"), "{error}");
+    // Of a long text the end is left out, not whose it is.
+    for (text, told) in [("by the user".to_owned(), 11), ("by the user ".repeat(200), TOLD_BYTES)] {
+        for _ in 0..20 {
+            let ranks = group(4, LONG);
+            ranks[1].watch.fail(Error::Aborted(text.clone()));
+            for rank in [&ranks[0], &ranks[2], &ranks[3]] {
+                let error = rank.failure(Duration::from_secs(2)).to_string();
+                assert!(error.starts_with(&format!("aborted: {}, as rank 1 tells", &text[..told])), "{error}");
+            }
         }
     }
 }

@@ -299,14 +299,13 @@ impl Peer {
         let y = places.at[Y]..places.at[Y] + places.bytes[Y];
         // SAFETY: the byte lies in the memory; a kernel may write it meanwhile, so that it is read anew each time and
         // nothing rests on it.
-        let is_filled = |i: usize| unsafe { self.memory.as_ptr().add(i).read_volatile() } == FAILED_FILL;
+        let byte = |i: usize| unsafe { self.memory.as_ptr().add(i).read_volatile() };
+        let is_filled = |i: usize| byte(i) == FAILED_FILL;
         let since = Instant::now();
         while !y.clone().all(is_filled) && since.elapsed() < within {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut image = vec![0; case.bytes()];
-        // SAFETY: the memory has as many bytes; a call that nobody ends writes none of them.
-        unsafe { std::ptr::copy_nonoverlapping(self.memory.as_ptr(), image.as_mut_ptr(), image.len()) };
+        let image: Vec<u8> = (0..case.bytes()).map(byte).collect();
         case.unlike_failed::<T>(self.comm.rank(), Some(written), &image)
     }
 }

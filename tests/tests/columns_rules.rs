@@ -148,7 +148,7 @@ fn config(timeout: Duration) -> Config {
 #[test]
 fn a_rank_that_aborts_or_stays_away_is_told_of() {
     process("a_rank_that_aborts_or_stays_away_is_told_of").run(|_| {
-        for (aborts, timeout) in [(true, Duration::from_secs(60)), (false, Duration::from_secs(1))] {
+        for (aborts, timeout) in [(true, Duration::from_secs(60)), (false, Duration::from_secs(3))] {
             let case = case(3, 7);
             local::ranks(3, &config(timeout), &StartState::default(), |comm| {
                 let mut peer = peer(comm, &case);

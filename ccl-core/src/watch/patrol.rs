@@ -406,9 +406,16 @@ fn culprit(error: &Error) -> Option<usize> {
     }
 }
 
+/// Of a text that is told on, what comes before whose it is. The rest of what a packet takes is enough for each rank once.
+const TOLD_BYTES: usize = 600;
+
 /// What this rank says of a failure that rank `from` told, and tells on: of an abort nothing else says whose it is.
 fn attributed(error: Error, from: usize) -> Error {
-    let by = |text: String| format!("{text}, as rank {from} tells");
+    // What was told first, then by whom, which has to come through: a packet has room for this of the one, and for all ranks.
+    let by = |text: String| {
+        let (what, whom) = text.split_at(text.find(", as rank ").unwrap_or(text.len()));
+        format!("{}{whom}, as rank {from} tells", sys::clipped(what, TOLD_BYTES))
+    };
     match error {
         Error::PeerLost { rank, detail, during } => Error::PeerLost { rank, detail: by(detail), during },
         Error::Timeout { after, what } => Error::Timeout { after, what: by(what) },
