@@ -74,6 +74,13 @@ attempt() { # NAME COMMAND...
     fi
 }
 
+# The modules, a control's in the place of its family's, in a folder of the control's name.
+modules_with() { # DIR NAME
+    mkdir -p "$SCRATCH/$2"
+    cp "$1"/modules/* "$SCRATCH/$2"
+    cp "$1/controls/$2"/* "$SCRATCH/$2"
+}
+
 # What boundaries rest on, taken away: they must be wrong, or the test is. What they fall back on: right. That a kernel waits
 # for the one before (unasked) and doesn't let the next one begin too soon (hasty) is needed only where there is code for
 # the GPU's architecture.
@@ -82,9 +89,7 @@ controls() { # DIR
     for name in mhc-trial_{impatient,late_sums} mhc-mutant_{left_alone,unmarked,unasked} \
         columns_l16-trial_alone columns_l16-mutant_{unasked,hasty}; do
         compgen -G "$folder/controls/$name/*.cubin" >/dev/null || [[ $name != *_@(unasked|hasty) ]] || continue
-        mkdir -p "$SCRATCH/$name"
-        cp "$folder"/modules/* "$SCRATCH/$name"
-        cp "$folder/controls/$name"/* "$SCRATCH/$name"
+        modules_with "$folder" "$name"
         boundaries=(ccl perf mhc --ranks 4 --rows 1 --variant v4 --design a --graph 20 -n 1)
         [[ $name == columns* ]] || boundaries=(ccl perf mhc --ranks 1 "--rows=1,8" --design unfused --graph 10 -n 1)
         # Groups that find the call before still at work say so by name, or have read what wasn't there yet. Those whose places
@@ -109,9 +114,7 @@ controls() { # DIR
 # since its processes are killed with a kernel at work.
 last_control() { # DIR
     local name=push_l16-mutant_asked_by_some
-    mkdir -p "$SCRATCH/$name"
-    cp "$1"/modules/* "$SCRATCH/$name"
-    cp "$1/controls/$name"/* "$SCRATCH/$name"
+    modules_with "$1" "$name"
     local aborts=("$1/tests/spirv_failure" --ignored --exact a_peer_that_aborts_a_short_message)
     LIMIT=25 attempt "$name-without" "${aborts[@]}"
     # shellcheck disable=SC2016

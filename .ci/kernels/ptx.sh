@@ -63,28 +63,23 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
     hash=$(sha256sum "$spirv" | cut -d' ' -f1)
     # Sources are compiled where they lie.
     folder=$(cd "$folder" && pwd)
-    translate "$family" "$folder/$hash.ptx" "$@"
-    if [[ ! ${PTXAS:-} ]] && begins_early "$family"; then
-        # What would be assembled.
-        translate "$family" "$folder/$hash.early" -DBEGINS_EARLY "$@"
-        rm "$folder/$hash.early"
+    text=$folder/$hash.ptx
+    translate "$family" "$text" "$@"
+    if begins_early "$family"; then
+        # What is assembled. From that architecture on a kernel can begin while the one before ends. clang 15 knows neither,
+        # and says what it was told.
+        text=$folder/$hash.early
+        translate "$family" "$text" -DBEGINS_EARLY "$@"
+        sed -i -E 's/^\.version .*/.version 7.8/; s/^\.target .*/.target sm_90/' "$text"
     fi
     if [[ ${PTXAS:-} ]]; then
-        text=$folder/$hash.ptx
-        if begins_early "$family"; then
-            # From that architecture on a kernel can begin while the one before ends. clang 15 knows neither, and says what
-            # it was told.
-            text=$folder/$hash.early
-            translate "$family" "$text" -DBEGINS_EARLY "$@"
-            sed -i -E 's/^\.version .*/.version 7.8/; s/^\.target .*/.target sm_90/' "$text"
-        fi
         said=$("$PTXAS" -v -arch=sm_90 -o "$folder/$hash.sm_90.cubin" "$text" 2>&1) || die "$family: $said"
-        rm -f "$folder/$hash.early"
         # A mutant is to be wrong, not fast.
         if [[ ! ${mutants:-} ]] && grep -E '[1-9][0-9]* bytes spill' <<<"$said" >&2; then
             die "$family: registers are spilled"
         fi
     fi
+    rm -f "$folder/$hash.early"
     say "$family: $hash.ptx"
 }
 

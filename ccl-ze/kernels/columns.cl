@@ -18,11 +18,6 @@
 #include "mhc.h"
 #include "fused.h"
 
-#ifdef BEGINS_EARLY
-// All kernels of this module wait, before they read anything that others write, for what they depend on.
-constant uint waits_for_what_is_before = 1;
-#endif
-
 #define WIDTH w2
 #define LOG2_ELEM 1
 #include "piece.inc"

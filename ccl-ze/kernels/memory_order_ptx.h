@@ -226,7 +226,12 @@ INLINE void others_may_meet(uint warps)
     __asm__ volatile("bar.arrive 2, %0;" ::"r"(warps * 32) : "memory");
 }
 
-// A kernel that says so (`waits_for_what_is_before`) may begin while the one before ends. Until this it has read nothing that
+#ifdef BEGINS_EARLY
+// All kernels of this module wait, before they read anything that others write, for what they depend on.
+constant uint waits_for_what_is_before = 1;
+#endif
+
+// A kernel of a module that says so may begin while the one before ends. Until this it has read nothing that
 // others write, behind it all is there that it had to wait for; all of its work-groups come here but those that do nothing at all.
 INLINE void wait_for_what_is_before(void)
 {

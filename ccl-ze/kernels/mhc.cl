@@ -4,11 +4,6 @@
 #include "arithmetic.h"
 #include "mhc.h"
 
-#ifdef BEGINS_EARLY
-// All kernels of this module wait, before they read anything that others write, for what they depend on.
-constant uint waits_for_what_is_before = 1;
-#endif
-
 // MOST_EARLY: up to how many streams registers keep the weights while X' is rounded, which takes most for float16.
 #define TYPE bf16
 #define BLOCK 128u

@@ -5,7 +5,7 @@ use crate::group::Ended;
 use ccl_core::bootstrap::{RootOptions, UNIQUE_ID_BYTES, UniqueId};
 use ccl_core::{Error, ReduceOp};
 use ccl_ze::{Buffer, Communicator, Stream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds of the clock that all processes of this machine share.
 pub fn stamp() -> u64 {
@@ -54,6 +54,18 @@ pub fn failing_call(rank: &Rank, comm: &Communicator, buffer: &mut Buffer<f32>, 
     let error = met.expect_err("a failure");
     rank.say(format_args!("error {error}"));
     error
+}
+
+/// What the communicator has failed by, as soon as it has.
+pub fn fault(comm: &Communicator, within: Duration) -> Error {
+    let since = Instant::now();
+    loop {
+        if let Some(error) = comm.fault() {
+            return error;
+        }
+        assert!(since.elapsed() < within, "rank {} is not told", comm.rank());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Whether all bytes of the buffer are 0xFF, read through the device.

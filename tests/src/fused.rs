@@ -227,18 +227,13 @@ impl Case {
     }
 
     /// What is wrong with `image`, the memory of `rank` after a call that failed: each byte of y is [`FAILED_FILL`], and
-    /// nothing else was written. A device's work-groups may have `begun`: then of `written` there may be x and X' besides.
-    pub fn unlike_failed<T: Element>(
-        &self,
-        rank: usize,
-        begun: Option<&[(usize, Vec<u8>)]>,
-        image: &[u8],
-    ) -> Option<String> {
+    /// nothing else was written; but a block's groups may have made their x and X', which are of `written` then.
+    fn unlike_failed<T: Element>(&self, rank: usize, written: &[(usize, Vec<u8>)], image: &[u8]) -> Option<String> {
         let (places, before) = (self.places(), self.before::<T>(rank));
         let range = |i: usize| places.at[i]..places.at[i] + places.bytes[i];
         let mut may_be = before.clone();
         let blocks_own = [X_OUT, RESIDUAL_OUT].map(|i| places.at[i]);
-        for (at, bytes) in begun.into_iter().flatten().filter(|(at, _)| blocks_own.contains(at)) {
+        for (at, bytes) in written.iter().filter(|(at, _)| blocks_own.contains(at)) {
             may_be[*at..][..bytes.len()].copy_from_slice(bytes);
         }
         let is_wrong = |i: &usize| match range(Y).contains(i) {
@@ -306,6 +301,6 @@ impl Peer {
             std::thread::sleep(Duration::from_millis(1));
         }
         let image: Vec<u8> = (0..case.bytes()).map(byte).collect();
-        case.unlike_failed::<T>(self.comm.rank(), Some(written), &image)
+        case.unlike_failed::<T>(self.comm.rank(), written, &image)
     }
 }

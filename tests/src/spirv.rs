@@ -22,6 +22,13 @@ pub fn group(test: &str, n: usize) -> Group {
     Group::new(test, n).limit(Duration::from_secs(300)).env("CCL_ALLREDUCE", "ring")
 }
 
+/// Has the kernels of boundaries compiled as they are, before the first communicator: to optimize them takes the processor's
+/// compiler minutes.
+pub fn leave_boundaries_unoptimized() {
+    let families = ["fused", "columns", "mhc"].map(String::from);
+    hooks::UNOPTIMIZED.set(families.into()).expect("the first communicator of its process");
+}
+
 /// The communicator of this rank; its kernels are SPIR-V, which [`IMAGE`] may replace by a mutant.
 pub fn communicator(rank: &Rank, start: StartState) -> Communicator {
     if let Ok(mutant) = std::env::var(IMAGE) {

@@ -6,6 +6,7 @@ use ccl_core::config::{Algorithm, Config, OnError, TransportChoice};
 use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
 use ccl_core::{DataType, Error};
+use ccl_tests::failure::{fault, stamp};
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Ended;
 use ccl_tests::{Group, Rank, local};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// From what went wrong to the error in the caller's hands, and from there to an output that is filled.
 const LATENCY: Duration = Duration::from_secs(3);
+/// How long a rank waits to be told of another's failure.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// Which rules the ranks of a test go without.
 const HOOKS: &str = "TEST_HOOKS";
 
@@ -36,18 +39,6 @@ fn peer(comm: Communicator, case: &Case) -> Peer {
 fn issue(peer: &mut Peer, case: &Case) -> Completion {
     peer.memory.write(&peer.stream, &case.before::<bf16>(peer.comm.rank())).unwrap();
     peer.issue(case, Design::A).unwrap()
-}
-
-/// Waits until the communicator has failed.
-fn fault(comm: &Communicator) -> Error {
-    let since = Instant::now();
-    loop {
-        if let Some(error) = comm.fault() {
-            return error;
-        }
-        assert!(since.elapsed() < Duration::from_secs(40), "rank {} is not told", comm.rank());
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// What is wrong with the memory of a rank whose call has failed.
@@ -73,7 +64,7 @@ fn a_rank_dies(test: &str, inside: bool, hooks: u32, aborts: bool) -> Option<Str
         // A call that isn't told to end isn't waited for. Rank 1 is killed meanwhile.
         let error = match done {
             Some(done) if aborts => done.wait().unwrap_err(),
-            _ => fault(&peer.comm),
+            _ => fault(&peer.comm, PATIENCE),
         };
         rank.mark("failed");
         if rank.rank == 0 {
@@ -91,7 +82,7 @@ fn a_rank_dies(test: &str, inside: bool, hooks: u32, aborts: bool) -> Option<Str
     let (ended, killed) = group.run_with(body, |running| {
         (0..3).for_each(|rank| running.wait_for_line(rank, "calls", Duration::from_secs(30)));
         std::thread::sleep(Duration::from_millis(50));
-        let killed = ccl_tests::failure::stamp();
+        let killed = stamp();
         running.signal(1, Signal::SIGKILL);
         (running.wait(), killed)
     });
@@ -158,7 +149,7 @@ fn a_rank_that_aborts_or_stays_away_is_told_of() {
                         std::thread::sleep(Duration::from_millis(50));
                         peer.comm.abort("the test wants it so");
                     }
-                    fault(&peer.comm);
+                    fault(&peer.comm, PATIENCE);
                     return;
                 }
                 let since = Instant::now();

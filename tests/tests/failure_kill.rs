@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::{DataType, Error, ReduceOp};
-use ccl_tests::failure::{check_poisoned, die, failing_call, is_failed_output, stamp};
+use ccl_tests::failure::{check_poisoned, die, failing_call, fault, is_failed_output, stamp};
 use ccl_tests::group::Ended;
 use ccl_tests::{Group, Rank, data, soft};
 use nix::sys::signal::Signal;
@@ -76,11 +76,8 @@ fn latecomer(rank: &Rank, victim: usize) {
     let mut buffer = comm.alloc::<f32>(300_000).unwrap();
     buffer.write(&stream, &vec![1.0; 300_000]).unwrap();
     comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap().wait().unwrap();
-    while comm.fault().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let error = fault(&comm, Duration::from_secs(60));
     rank.mark("failed");
-    let error = comm.fault().unwrap();
     assert!(matches!(error, Error::PeerLost { rank, .. } if rank == victim), "{error}");
     drop((buffer, stream, comm));
     rank.say("freed all");

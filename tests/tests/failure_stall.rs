@@ -3,7 +3,7 @@
 
 use ccl_core::bootstrap::RootOptions;
 use ccl_core::{DataType, Error, ReduceOp};
-use ccl_tests::failure::{check_latency, check_poisoned, check_sticky, failing_call, is_failed_output, stamp};
+use ccl_tests::failure::{check_latency, check_poisoned, check_sticky, failing_call, fault, is_failed_output, stamp};
 use ccl_tests::group::{Ended, Running};
 use ccl_tests::{Group, Rank, data};
 use ccl_ze::{Buffer, Communicator, Stream};
@@ -265,11 +265,9 @@ fn abort_frees_local_waiters_and_tells_the_others() {
                 check_poisoned(&comm, &mut buffer, &stream, &error);
             }
             _ => {
-                while comm.fault().is_none() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                let error = fault(&comm, Duration::from_secs(60));
                 rank.mark("failed");
-                rank.say(format_args!("error {}", comm.fault().unwrap()));
+                rank.say(format_args!("error {error}"));
             }
         }
     };

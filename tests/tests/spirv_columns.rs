@@ -6,6 +6,7 @@ use ccl_core::comm::StartState;
 use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
 use ccl_core::{DataType, ReduceOp};
+use ccl_tests::failure::fault;
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Running;
 use ccl_tests::local::UNTOUCHED;
@@ -16,10 +17,7 @@ use std::time::{Duration, Instant};
 
 /// More than two processes that take turns on a busy processor need.
 const PATIENCE: Duration = Duration::from_secs(60);
-const ROWS: &str = "TEST_ROWS";
-/// Who ends a call that waits in vain: the caller, or the kernel by its own limit.
-const BY_LIMIT: &str = "TEST_BY_LIMIT";
-/// Turns of a wait to a millisecond of that limit, which is 122 s here: some seconds, as a processor goes.
+/// Turns of a wait to a millisecond of a kernel's own limit, which is 122 s here: some seconds, as a processor goes.
 const SPINS_PER_MS: u32 = 300;
 
 fn case(rows: u64, seed: u64) -> Case {
@@ -33,7 +31,7 @@ fn group(test: &str) -> Group {
 
 /// With room for the case, which goes by columns, and by more groups than there are wires.
 fn peer(rank: &Rank, start: StartState, case: &Case) -> Peer {
-    hooks::UNOPTIMIZED.set(vec!["columns".into(), "fused".into(), "mhc".into()]).unwrap();
+    spirv::leave_boundaries_unoptimized();
     let comm = spirv::communicator(rank, start);
     let plan = comm.plan_mhc(&case.params, Fused::Whole).unwrap();
     assert!(plan.columns && plan.groups > plan.reduce.wires, "{plan}");
@@ -53,10 +51,9 @@ fn watch(running: Running) -> Vec<String> {
 }
 
 /// A call of which rank 0 never gets block 1 from rank 1. When it has added up block 0 it is told to give up, or does by
-/// itself; the group that has added up counts itself last.
-fn a_block_does_not_come(rank: Rank) {
-    let case = case(std::env::var(ROWS).unwrap().parse().unwrap(), 3);
-    let by_limit = std::env::var(BY_LIMIT).unwrap() == "true";
+/// its own limit; the group that has added up counts itself last.
+fn a_block_does_not_come(rank: Rank, rows: u64, by_limit: bool) {
+    let case = case(rows, 3);
     if by_limit {
         hooks::SPINS_PER_MS.set(SPINS_PER_MS).unwrap();
     }
@@ -73,14 +70,7 @@ fn a_block_does_not_come(rank: Rank) {
             Ok(image) => assert_eq!(case.wrong::<bf16>(1, &written, &image), None),
             Err(error) => assert!(error.to_string().contains("as rank 0 tells"), "{error}"),
         }
-        let since = Instant::now();
-        let error = loop {
-            match peer.comm.fault() {
-                Some(error) => break error.to_string(),
-                None => assert!(since.elapsed() < PATIENCE, "nobody has told rank 1"),
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let error = fault(&peer.comm, PATIENCE).to_string();
         assert!(error.contains(says) && error.ends_with("as rank 0 tells"), "{error}");
         return rank.say("ends .");
     }
@@ -110,10 +100,12 @@ fn a_block_does_not_come(rank: Rank) {
 
 /// By how many tiles: their groups count themselves in one word or in several, then the tiles in another.
 fn a_group_gives_up(test: &str, rows: u64, by_limit: bool) {
-    let group = |mutant: &str| group(test).env(ROWS, rows).env(BY_LIMIT, by_limit).env(spirv::IMAGE, mutant);
-    let found = group("columns_l16-unsent_block").run_with(a_block_does_not_come, watch);
+    let with = |mutant: &str| {
+        group(test).env(spirv::IMAGE, mutant).run_with(|rank| a_block_does_not_come(rank, rows, by_limit), watch)
+    };
+    let found = with("columns_l16-unsent_block");
     assert!(found.is_empty(), "{found:?}");
-    let found = group("columns_l16-uncounted_failure").run_with(a_block_does_not_come, watch);
+    let found = with("columns_l16-uncounted_failure");
     assert!(!found.is_empty(), "nobody noticed that sums were missing");
 }
 

@@ -9,13 +9,10 @@ use ccl_core::mhc::{Design, Params, Variant};
 use ccl_core::plan::mhc::Fused;
 use ccl_tests::mhc::{Bed, Case, Reduced, Way};
 use ccl_tests::spirv;
-use ccl_ze::hooks;
-
-// The processor's compiler takes minutes for these kernels when it optimizes, so that it is told not to.
 
 fn bits(test: &str, n: usize, cases: std::ops::Range<usize>, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+        spirv::leave_boundaries_unoptimized();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 64 << 20);
         for i in cases {
             let case = Case::nth(i, most);
@@ -42,7 +39,7 @@ fn fused(number: usize, most: u64) -> impl Iterator<Item = (Case, Design)> {
 
 fn designs(test: &str, n: usize, granule: u32, number: usize, most: u64) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "auto").env("CCLX_GRANULE", granule).run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+        spirv::leave_boundaries_unoptimized();
         // A clearing every few calls.
         let start = StartState { tag_limit: 40, ..StartState::default() };
         let mut bed = Bed::new(spirv::communicator(&rank, start), 64 << 20);
@@ -92,7 +89,7 @@ fn fused_narrow_lines() {
 /// Of cases that an all-reduce precedes, `number` that go by columns.
 fn columns(test: &str, n: usize, granule: u32, number: usize) {
     spirv::group(test, n).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", granule).run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+        spirv::leave_boundaries_unoptimized();
         // A clearing every few calls.
         let start = StartState { tag_limit: 7, ..StartState::default() };
         let mut bed = Bed::new(spirv::communicator(&rank, start), 64 << 20);
@@ -129,7 +126,7 @@ fn columns_three_ranks() {
 #[ignore = ".ci/beds/opencl-tests.sh"]
 fn recordings_have_memory_of_their_own() {
     spirv::group("recordings_have_memory_of_their_own", 1).run(|rank| {
-        hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+        spirv::leave_boundaries_unoptimized();
         let mut bed = Bed::new(spirv::communicator(&rank, StartState::default()), 8 << 20);
         let params = Params::new(Variant::V4, DataType::Bfloat16, 2, 1056, 4);
         let case = Case { params, reduced: Reduced::Not, in_place: false, wild: false };

@@ -12,7 +12,6 @@ use ccl_tests::collectives::{self, Job};
 use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Running;
 use ccl_tests::{Rank, spirv};
-use ccl_ze::hooks;
 use half::bf16;
 use std::time::Duration;
 
@@ -103,7 +102,7 @@ fn columns(rank: Rank) {
 }
 
 fn boundaries_by(rank: Rank, design: Design, shapes: [(u64, u64); 3]) {
-    hooks::UNOPTIMIZED.set(vec!["fused".into(), "columns".into(), "mhc".into()]).unwrap();
+    spirv::leave_boundaries_unoptimized();
     let cases = shapes.into_iter().enumerate().map(|(seed, (rows, hidden))| {
         let params = Params::new(Variant::V4, Bfloat16, rows, hidden, 4);
         Case { params, seed: seed as u64, in_place: false, x_out: None }

@@ -4,7 +4,7 @@
 use ccl_core::comm::StartState;
 use ccl_core::config::Config;
 use ccl_core::{Error, ReduceOp};
-use ccl_tests::failure::die;
+use ccl_tests::failure::{die, fault};
 use ccl_tests::{Group, Rank, local};
 use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
@@ -69,10 +69,7 @@ fn a_failure_outlives_the_communicator() {
             let mut buffer = comm.alloc::<f32>(COUNT).unwrap();
             if comm.rank() == 1 {
                 // Never comes.
-                while comm.fault().is_none() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                return comm.fault().unwrap();
+                return fault(&comm, Duration::from_secs(60));
             }
             let done = comm.all_reduce_in_place(&mut buffer, ReduceOp::Sum, &stream).unwrap();
             comm.abort("enough");
