@@ -283,7 +283,7 @@ impl Peer {
     }
 
     /// What is wrong with the memory after a call that failed, once y is filled or has had the time for it
-    /// ([`Case::unlike_failed`]). For memory of the software device, which is the host's.
+    /// (compared by `Case::unlike_failed`). For memory of the software device, which is the host's.
     pub fn unlike_failed<T: Element>(
         &self,
         case: &Case,
