@@ -2,6 +2,7 @@
 # Device kernels to PTX, for the software driver's CUDA engine.
 #   ptx.sh DIR                compiles each family into DIR/HASH.ptx, where HASH is the SHA-256 of the family's committed
 #                             SPIR-V: by that the engine finds it (ZE_SOFT_CUDA_MODULES=DIR)
+#   ptx.sh --sample DIR       the same of one family of each source: lines of 16 bytes
 #   ptx.sh --mutants DIR      the same of the deliberately broken variants that build.sh --mutants DIR has left there
 #   ptx.sh --controls DIR     boundaries' kernels without what they rest on (mutant_*), which are to be wrong, and such that
 #                             make them use what they fall back on (trial_*), which are to be right, each into a folder
@@ -83,7 +84,21 @@ compile() { # FAMILY SPIRV DIR [DEFINES]
     say "$family: $hash.ptx"
 }
 
+compile_all() { # DIR SPIRV...
+    local folder=$1 spirv
+    shift
+    mkdir -p "$folder"
+    for spirv; do compile "$(basename "$spirv" .spv)" "$spirv" "$folder"; done
+}
+
 case ${1:-} in
+--sample)
+    sample=()
+    for spirv in "$source"/spirv/*.spv; do
+        [[ $spirv == *_l@(8|64).spv ]] || sample+=("$spirv")
+    done
+    compile_all "${2:?--sample wants a folder}" "${sample[@]}"
+    ;;
 --mutants)
     folder=${2:?--mutants wants a folder}
     mutants=true
@@ -105,12 +120,9 @@ case ${1:-} in
     done
     ;;
 '' | -*)
-    die "usage: ptx.sh DIR | --mutants DIR | --controls DIR"
+    die "usage: ptx.sh DIR | --sample DIR | --mutants DIR | --controls DIR"
     ;;
 *)
-    mkdir -p "$1"
-    for spirv in "$source"/spirv/*.spv; do
-        compile "$(basename "$spirv" .spv)" "$spirv" "$1"
-    done
+    compile_all "$1" "$source"/spirv/*.spv
     ;;
 esac

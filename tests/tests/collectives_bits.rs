@@ -108,7 +108,7 @@ fn mixtures_back_to_back() {
         for (n, granule, seed) in
             [(2, None, 1), (3, Some(64), 2), (4, None, 3), (5, Some(16), 4), (8, None, 5), (3, Some(8), 6)]
         {
-            check(n, &config(granule), &StartState::default(), &mixture(n, seed, 120), 2);
+            check(n, &config(granule), &StartState::default(), &mixture(n, seed, 160), 1);
         }
     });
 }
@@ -119,7 +119,7 @@ fn laps_of_a_few_messages() {
     process("laps_of_a_few_messages").run(|_| {
         for (tag_limit, granule) in [(255, Some(64)), (255, None), (77, Some(16))] {
             let start = StartState { tag_limit, ..StartState::default() };
-            check(3, &config(granule), &start, &mixture(3, 11, 150), 3);
+            check(3, &config(granule), &start, &mixture(3, 11, 150), 2);
         }
     });
 }

@@ -13,6 +13,8 @@ use ccl_tests::fused::{Case, Peer};
 use ccl_tests::group::Running;
 use ccl_tests::{Rank, spirv};
 use half::bf16;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const CALLS: usize = 12;
@@ -61,7 +63,11 @@ fn with_mutant(test: &str, mutant: &str, n: usize, algorithm: &str, transport: &
         // Small slots, so that the push algorithms take several rounds.
         group.env("CCL_ALLREDUCE", algorithm).env("CCLX_PUSH_TILES", 4).env("CCLX_BULK_BYTES", 8192)
     };
-    assert_eq!(group().run_with(count_wrong, watch), (0, 0), "without a mutant");
+    // Of mutants that differ in nothing else, the first says how the kernel as it is fares.
+    static RIGHT: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
+    if RIGHT.lock().unwrap().insert((n, format!("{algorithm} {transport}"))) {
+        assert_eq!(group().run_with(count_wrong, watch), (0, 0), "without a mutant");
+    }
     group().env(spirv::IMAGE, mutant).run_with(count_wrong, watch)
 }
 

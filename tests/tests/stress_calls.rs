@@ -11,6 +11,8 @@ use std::time::Duration;
 use ze_soft::ext;
 
 const CALLS: usize = 10_000;
+/// With commands that begin late.
+const DELAYED: usize = 3_000;
 const SEED: u64 = 1 << 32;
 
 /// Mostly a few elements; some messages of several tiles, a few of several rounds.
@@ -39,7 +41,7 @@ fn stress(rank: Rank) {
     let comm = communicator(&rank);
     let (stream, other) = (comm.stream(0).unwrap(), comm.stream(1).unwrap());
     let own = rank.rank;
-    for delayed in [false, true] {
+    for (delayed, calls) in [(false, CALLS), (true, DELAYED)] {
         if delayed {
             // Now each command of this rank's queues begins late as well.
             let (device, most) = (own as u32, Duration::from_micros(30).as_nanos() as u64);
@@ -53,7 +55,7 @@ fn stress(rank: Rank) {
         };
         let seed = if delayed { SEED } else { 2 * SEED };
         let options = Options { seed, overwrite: Overwrite::OnCompletion, before: &mut before };
-        let found = calls::run(&comm, &stream, &other, &mixed(CALLS), options).unwrap();
+        let found = calls::run(&comm, &stream, &other, &mixed(calls), options).unwrap();
         found.assert_clean(&format!("rank {own} of {}, delayed: {delayed}", rank.n));
     }
 }
