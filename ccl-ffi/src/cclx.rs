@@ -1,9 +1,10 @@
 //! What this library has beyond oneCCL's names; `include/cclx.h` is the same for C.
 
-use crate::call::{Call, Reduction, What, datatype};
+use crate::call::{Call, What, datatype};
 use crate::entry::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::group::{issue_on, refuse_within};
 use crate::handle::{Live, OnecclComm};
+use crate::queue::known;
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
@@ -120,10 +121,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         let live = handle.live()?;
         let call = call(&live)?;
         live.check(&call)?;
-        let Reduction::Known(op) = call.reduction else {
-            return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
-        };
-        let dtype = call.dtype;
+        let (dtype, op) = (call.dtype, known(call.reduction)?);
         handle.ledger.on_streams.store(true, Ordering::Relaxed);
         let request = live.comm.request(count as u64, dtype, op);
         let signal = (!signal.is_null()).then_some(signal.cast());

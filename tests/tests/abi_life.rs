@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -204,19 +203,34 @@ fn a_communicator_can_be_made_without_waiting() {
 
 #[test]
 fn a_refused_call_ends_the_process_on_request() {
-    let group = Group::new("a_refused_call_ends_the_process_on_request", 1).env("CCLX_DEVICE", "soft");
-    let ended = group.env("CCLX_ON_ERROR", "abort").run_with(
-        |me| {
-            let comm = me.joined();
-            assert_eq!(reduce(comm, 0, 1), 0);
-            // SAFETY: a handle; nothing is read.
-            unsafe { onecclAllReduce(null_mut(), null_mut(), 9, INT32, SUM, comm, null_mut()) };
-        },
-        |running| running.wait(),
-    );
-    assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{}", ended[0].output);
-    let told = "onecclAllReduce: call #2, communicator ";
-    assert!(ended[0].output.contains(told) && ended[0].output.contains("the process ends"), "{}", ended[0].output);
+    for (which, told) in [
+        ("own", "onecclAllReduce: call #2, communicator "),
+        ("none", "onecclAllReduce: invalid argument: the communicator is null"),
+        ("foreign", "onecclAllReduce: invalid usage: the communicator 0x"),
+    ] {
+        let group = Group::new("a_refused_call_ends_the_process_on_request", 1).env("CCLX_DEVICE", "soft");
+        let ended = group.env("CCLX_ON_ERROR", "abort").env("WHICH", which).run_with(
+            |me| {
+                let comm = me.joined();
+                assert_eq!(reduce(comm, 0, 1), 0);
+                let comm = match std::env::var("WHICH").unwrap().as_str() {
+                    "own" => comm,
+                    "none" => null_mut(),
+                    _ => other_copys_communicator(),
+                };
+                me.say("calls");
+                // SAFETY: a handle, or what is to be refused; nothing is read.
+                unsafe { onecclAllReduce(null_mut(), null_mut(), 9, INT32, SUM, comm, null_mut()) };
+                me.say("went on");
+            },
+            |running| running.wait(),
+        );
+        let output = &ended[0].output;
+        assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{which}: {output}");
+        assert!(output.contains("[0] calls\n") && !output.contains("went on"), "{which}: {output}");
+        let line = output.lines().find(|line| line.contains("the process ends"));
+        assert!(line.is_some_and(|line| line.contains(told)), "{which}: {output}");
+    }
 }
 
 #[test]
@@ -226,9 +240,7 @@ fn handles_that_are_none_are_named() {
         assert!(last_error(null_mut()).contains("the communicator is null"), "{}", last_error(null_mut()));
         // Another copy of the library, as when one was linked and another preloaded.
         let own = std::env::current_exe().unwrap();
-        let path = own.parent().unwrap().join("libcclx.so");
-        let comm = other_copys_communicator(&path);
-        assert_eq!(reduce(comm, 0, 1), 5);
+        assert_eq!(reduce(other_copys_communicator(), 0, 1), 5);
         let text = last_error(null_mut());
         assert!(
             text.contains("not made by this copy of the library (") && text.contains(own.to_str().unwrap()),
@@ -237,8 +249,9 @@ fn handles_that_are_none_are_named() {
     });
 }
 
-fn other_copys_communicator(path: &Path) -> *mut OnecclComm {
+fn other_copys_communicator() -> *mut OnecclComm {
     type Init = unsafe extern "C" fn(*mut *mut OnecclComm, usize, OnecclUniqueId, i32) -> i32;
+    let path = std::env::current_exe().unwrap().parent().unwrap().join("libcclx.so");
     // SAFETY: a library that we built, whose functions have these types; it stays loaded.
     unsafe {
         let library = Box::leak(Box::new(libloading::Library::new(path).unwrap()));
