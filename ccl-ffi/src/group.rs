@@ -9,8 +9,9 @@
 use crate::call::{Call, What};
 use crate::entry::{Code, SUCCESS, entry, hear};
 use crate::forming::Making;
-use crate::handle::{Live, OnecclComm};
+use crate::handle::{Live, OnecclComm, forked};
 use crate::host::Step;
+use ccl_core::watch::fork;
 use ccl_core::{Error, Result};
 use ccl_ze::hooks;
 use ccl_ze::{Completion, Stream};
@@ -35,6 +36,8 @@ struct Group {
     calls: Vec<Queued>,
     /// The first failure of a call in it: then none is made.
     failed: Option<Error>,
+    /// Of the process that began it.
+    generation: u32,
 }
 
 thread_local! {
@@ -353,8 +356,10 @@ fn copy_own(live: &Live, messages: &[(Call, Call)]) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn onecclGroupStart() -> Code {
     entry("onecclGroupStart", || {
+        let generation = fork::generation()?;
         if DEPTH.replace(DEPTH.get() + 1) == 0 {
             OPEN.fetch_add(1, Ordering::Relaxed);
+            GROUP.with_borrow_mut(|group| group.generation = generation);
         }
         Ok(SUCCESS)
     })
@@ -371,6 +376,11 @@ pub extern "C" fn onecclGroupEnd() -> Code {
         if outer == 0 {
             OPEN.fetch_sub(1, Ordering::Relaxed);
             group = GROUP.take();
+            if group.generation != fork::current() {
+                // Not even dropped: whoever holds its locks may not exist.
+                std::mem::forget(group);
+                return Err(forked("group"));
+            }
         }
         // Communicators that are being made are told of it all the same: the other ranks wait for this one.
         let made = Making::run_all(group.making);

@@ -168,6 +168,47 @@ fn a_forked_child_gets_errors() {
     });
 }
 
+/// A stream that the parent has opened, and a group that it has begun.
+#[test]
+fn a_forked_child_gets_errors_from_a_stream_and_a_group() {
+    Group::new("a_forked_child_gets_errors_from_a_stream_and_a_group", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let comm = me.joined();
+        let (mut stream, mut memory) = (null_mut(), null_mut());
+        let input: Vec<i32> = (0..90).map(|i| element(me.rank, i)).collect();
+        let (mut output, mut copied) = (vec![7i32; 90], vec![7i32; 90]);
+        let from = input.as_ptr().cast();
+        // SAFETY: places for results, a live handle and stream, and buffers of as many bytes; the child calls this library's
+        // entries, which know of the fork, and ends without its parent's destructors.
+        unsafe {
+            assert_eq!(onecclMemAlloc(&raw mut memory, 360), 0);
+            assert_eq!(cclxStreamOpen(comm, 0, &raw mut stream), 0);
+            assert_eq!(onecclGroupStart(), 0);
+            assert_eq!(onecclAllReduce(from, output.as_mut_ptr().cast(), 90, INT32, SUM, comm, null_mut()), 0);
+            match fork().unwrap() {
+                ForkResult::Child => {
+                    libc::alarm(20);
+                    let codes = [
+                        cclxStreamCopy(stream, memory, from, 360, 0, std::ptr::null()),
+                        cclxStreamSynchronize(stream, 1000),
+                        cclxStreamDestroy(stream),
+                        onecclGroupEnd(),
+                    ];
+                    eprintln!("the child's codes: {codes:?}");
+                    libc::_exit(i32::from(codes != [5; 4]));
+                }
+                ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),
+            }
+            assert_eq!(onecclGroupEnd(), 0, "the parent goes on: {}", last_error(null_mut()));
+            assert!((0..90).all(|i| output[i] == element(0, i) + element(1, i)));
+            assert_eq!(cclxStreamCopy(stream, memory, from, 360, 0, std::ptr::null()), 0);
+            assert_eq!(cclxStreamCopy(stream, copied.as_mut_ptr().cast(), memory, 360, 0, std::ptr::null()), 0);
+            assert_eq!((cclxStreamSynchronize(stream, 30_000), cclxStreamDestroy(stream)), (0, 0));
+            assert_eq!(copied, input);
+        }
+        assert_eq!(destroy(comm), 0);
+    });
+}
+
 #[test]
 fn a_communicator_can_be_made_without_waiting() {
     Group::new("a_communicator_can_be_made_without_waiting", 2).env("CCLX_DEVICE", "soft").run(|me| {
