@@ -1,9 +1,11 @@
 //! What this library has beyond oneCCL's names; `include/cclx.h` is the same for C.
 
-use crate::call::{Call, Reduction, What, datatype};
+use crate::call::{Call, What, datatype};
 use crate::entry::{Code, SUCCESS, call_entry, comm_entry, entry, null, put};
 use crate::group::{issue_on, refuse_within};
-use crate::handle::{Live, OnecclComm};
+use crate::handle::{Live, OnecclComm, forked};
+use crate::queue::known;
+use ccl_core::watch::fork;
 use ccl_core::{Error, Result};
 use ccl_ze::{CallOptions, Stream};
 use std::ffi::{c_int, c_void};
@@ -11,7 +13,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A stream, to C.
-pub struct CclxStream(pub(crate) Arc<Stream>);
+pub struct CclxStream {
+    pub(crate) stream: Arc<Stream>,
+    generation: u32,
+}
+
+impl CclxStream {
+    /// Stores a stream for the caller.
+    ///
+    /// # Safety
+    /// `place` is null or valid for a write.
+    pub(crate) unsafe fn put(place: *mut *mut CclxStream, stream: Arc<Stream>) -> Result<Code> {
+        let made = Box::new(CclxStream { stream, generation: fork::generation()? });
+        // SAFETY: passed on to the caller.
+        unsafe { put(place, Box::into_raw(made), "the place for the stream") }
+    }
+
+    /// The stream behind a pointer, for calls that come with no communicator.
+    ///
+    /// # Safety
+    /// `stream` is null or live.
+    pub(crate) unsafe fn given<'a>(stream: *mut CclxStream) -> Result<&'a Stream> {
+        // SAFETY: by this function's contract.
+        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null("the stream"))?;
+        // In a forked child nobody executes what is on it, and whoever holds its locks may not exist.
+        if fork::current() == stream.generation { Ok(&stream.stream) } else { Err(forked("stream")) }
+    }
+}
 
 /// A stream on a Level Zero command list of the caller's.
 ///
@@ -35,7 +63,7 @@ pub unsafe extern "C" fn cclxStreamCreate(
         // SAFETY: passed on to the caller.
         let made = unsafe { live.comm.stream_from_raw(list.cast())? };
         // SAFETY: as above.
-        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(Arc::new(made)))), "the place for the stream") }
+        unsafe { CclxStream::put(stream, Arc::new(made)) }
     };
     // SAFETY: as above.
     unsafe { comm_entry("cclxStreamCreate", communicator, body) }
@@ -62,7 +90,7 @@ pub unsafe extern "C" fn cclxStreamFromQueue(
         // SAFETY: passed on to the caller.
         let made = unsafe { live.queue(queue)? };
         // SAFETY: as above.
-        unsafe { put(stream, Box::into_raw(Box::new(CclxStream(made))), "the place for the stream") }
+        unsafe { CclxStream::put(stream, made) }
     };
     // SAFETY: as above.
     unsafe { comm_entry("cclxStreamFromQueue", communicator, body) }
@@ -75,9 +103,8 @@ pub unsafe extern "C" fn cclxStreamFromQueue(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclxStreamDestroy(stream: *mut CclxStream) -> Code {
     entry("cclxStreamDestroy", || {
-        if stream.is_null() {
-            return Err(null("the stream"));
-        }
+        // SAFETY: passed on to the caller.
+        unsafe { CclxStream::given(stream)? };
         // SAFETY: made by `Box::into_raw` where streams are made, destroyed once by contract.
         drop(unsafe { Box::from_raw(stream) });
         Ok(SUCCESS)
@@ -111,7 +138,7 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         };
         if n_wait == 0 && signal.is_null() {
             // SAFETY: as above.
-            return unsafe { issue_on(handle, |_| Ok(stream.map(|stream| stream.0.clone())), call) };
+            return unsafe { issue_on(handle, |_| Ok(stream.map(|stream| stream.stream.clone())), call) };
         }
         let Some(stream) = stream else {
             return Err(Error::NotImplemented("events for a call on host buffers (a null stream)".into()));
@@ -120,15 +147,13 @@ pub unsafe extern "C" fn cclxAllReduceAfter(
         let live = handle.live()?;
         let call = call(&live)?;
         live.check(&call)?;
-        let Reduction::Known(op) = call.reduction else {
-            return Err(Error::NotImplemented("a scalar in device memory for a call on a stream".into()));
-        };
-        let dtype = call.dtype;
+        let (dtype, op) = (call.dtype, known(call.reduction)?);
         handle.ledger.on_streams.store(true, Ordering::Relaxed);
         let request = live.comm.request(count as u64, dtype, op);
         let signal = (!signal.is_null()).then_some(signal.cast());
         // SAFETY: as above.
-        let done = unsafe { live.comm.all_reduce_with(&request, send, recv, &stream.0, CallOptions { after, signal }) };
+        let done =
+            unsafe { live.comm.all_reduce_with(&request, send, recv, &stream.stream, CallOptions { after, signal }) };
         done.map(|_| SUCCESS)
     };
     // SAFETY: as above.

@@ -1,6 +1,8 @@
 //! What every entry goes through: panics are contained, errors become codes, are heard and remembered.
 
+use crate::group;
 use crate::handle::{OnecclComm, handle};
+use crate::ledger;
 use crate::presence;
 use crate::settings;
 use ccl_core::{Error, Result};
@@ -53,7 +55,29 @@ pub(crate) unsafe fn comm_entry(
     })
 }
 
-/// The same of a collective: a failure stays with the communicator.
+/// Runs the body of an entry that makes a communicator: within a group its failure is the group's as well.
+pub(crate) fn making_entry(name: &str, body: impl FnOnce() -> Result<Code>) -> Code {
+    entry(name, || contained(body).inspect_err(group::fail))
+}
+
+/// The same of an entry that makes one of another.
+///
+/// # Safety
+/// As for [`comm_entry`].
+pub(crate) unsafe fn splitting_entry(
+    name: &'static str,
+    comm: *mut OnecclComm,
+    body: impl FnOnce(&'static OnecclComm) -> Result<Code>,
+) -> Code {
+    // SAFETY: passed on to the caller.
+    match unsafe { handle(comm) } {
+        // SAFETY: as above.
+        Ok(_) => unsafe { comm_entry(name, comm, |handle| contained(|| body(handle)).inspect_err(group::fail)) },
+        Err(error) => making_entry(name, || Err(error)),
+    }
+}
+
+/// The same of a collective: a failure stays with the communicator, and within a group is the group's as well.
 ///
 /// # Safety
 /// As for [`comm_entry`].
@@ -67,7 +91,7 @@ pub(crate) unsafe fn call_entry(
     // SAFETY: passed on to the caller.
     let handle = match unsafe { handle(comm) } {
         Ok(handle) => handle,
-        Err(error) => return entry(name, || Err(error)),
+        Err(error) => return refused_by_none(name, &error),
     };
     let checked = || {
         // Before any lock: in a forked child its holder may not exist.
@@ -86,9 +110,19 @@ pub(crate) unsafe fn call_entry(
     }
 }
 
+/// A collective was not made, being of no communicator that could remember it.
+#[cold]
+fn refused_by_none(name: &str, error: &Error) -> Code {
+    group::fail(error);
+    let code = entry(name, || Err(error.clone()));
+    ledger::end_where_asked(&format!("{name}: {error}"));
+    code
+}
+
 /// A collective was not made.
 #[cold]
 fn refused(name: &str, handle: &OnecclComm, error: &Error) -> Code {
+    group::fail(error);
     handle.await_end(name);
     hear(name, &handle.ledger.who_and_where(), error);
     handle.ledger.refused(name, error);

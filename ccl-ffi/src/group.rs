@@ -9,13 +9,14 @@
 use crate::call::{Call, What};
 use crate::entry::{Code, SUCCESS, entry, hear};
 use crate::forming::Making;
-use crate::handle::{Live, OnecclComm};
+use crate::handle::{Live, OnecclComm, forked};
 use crate::host::Step;
+use ccl_core::watch::fork;
 use ccl_core::{Error, Result};
-use ccl_ze::Stream;
 use ccl_ze::hooks;
+use ccl_ze::{Completion, Stream};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +36,8 @@ struct Group {
     calls: Vec<Queued>,
     /// The first failure of a call in it: then none is made.
     failed: Option<Error>,
+    /// Of the process that began it.
+    generation: u32,
 }
 
 thread_local! {
@@ -71,31 +74,17 @@ pub(crate) unsafe fn issue_on(
     stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
     call: impl FnOnce(&Live) -> Result<Call>,
 ) -> Result<Code> {
-    // SAFETY: passed on to the caller.
-    match unsafe { issue_checked(handle, stream, call) } {
-        Ok(()) => Ok(SUCCESS),
-        Err(error) => Err(fail_group(error)),
-    }
-}
-
-/// # Safety
-/// As for [`issue`].
-unsafe fn issue_checked(
-    handle: &'static OnecclComm,
-    stream: impl FnOnce(&Live) -> Result<Option<Arc<Stream>>>,
-    call: impl FnOnce(&Live) -> Result<Call>,
-) -> Result<()> {
     let live = handle.live()?;
     let call = call(&live)?;
     live.check(&call)?;
     let stream = stream(&live)?;
     let alone = !is_open() && live.stands_alone(&call);
     let Some(queue) = stream.as_ref().filter(|_| alone) else {
-        return queue_up(Queued { handle, live, call, stream });
+        return queue_up(Queued { handle, live, call, stream }).map(|()| SUCCESS);
     };
     handle.ledger.on_streams.store(true, Ordering::Relaxed);
     // SAFETY: passed on to the caller.
-    unsafe { live.submit_one(&call, queue) }
+    unsafe { live.submit_one(&call, queue) }.map(|_| SUCCESS)
 }
 
 /// Leaves a call to the end of this thread's group, if it has one open, and makes it otherwise.
@@ -104,9 +93,15 @@ fn queue_up(mut queued: Queued) -> Result<()> {
     if !is_open() {
         return make(vec![queued]).map_err(|(_, error)| error);
     }
-    if queued.stream.is_none() {
-        // What it is destroyed for, or overwritten by, before the group's end must not be read then.
-        queued.live.fix_scalar(&mut queued.call)?;
+    // At the group's end it would be refused after the calls before it were made.
+    let Queued { live, call, stream, .. } = &mut queued;
+    match stream {
+        Some(stream) => live.check_submission(call, stream)?,
+        None => {
+            // What it is destroyed for, or overwritten by, before the group's end must not be read then.
+            live.fix_scalar(call)?;
+            live.check_begin(call)?;
+        }
     }
     GROUP.with_borrow_mut(|group| group.calls.push(queued));
     Ok(())
@@ -114,13 +109,13 @@ fn queue_up(mut queued: Queued) -> Result<()> {
 
 /// A call's failure is also its group's, if this thread has one open.
 #[cold]
-fn fail_group(error: Error) -> Error {
+pub(crate) fn fail(error: &Error) {
     if is_open() {
-        GROUP.with_borrow_mut(|group| {
-            group.failed.get_or_insert(error.clone());
+        // Not at thread exit, when nobody can end the group any more.
+        let _ = GROUP.try_with(|group| {
+            group.borrow_mut().failed.get_or_insert_with(|| error.clone());
         });
     }
-    error
 }
 
 /// Whether this thread has a group open.
@@ -135,16 +130,9 @@ fn is_open_here() -> bool {
     DEPTH.get() > 0
 }
 
-/// Refuses what can't be part of a group, and with it the group that this thread has open.
+/// Refuses what can't be part of a group.
 pub(crate) fn refuse_within(what: &str) -> Result<()> {
-    if !is_open() {
-        return Ok(());
-    }
-    GROUP.with_borrow_mut(|group| {
-        let error = Error::NotImplemented(format!("{what} within a group"));
-        group.failed.get_or_insert(error.clone());
-        Err(error)
-    })
+    if is_open() { Err(Error::NotImplemented(format!("{what} within a group"))) } else { Ok(()) }
 }
 
 /// Leaves the making of a communicator to the end of this thread's group; gives it back where there is none.
@@ -159,6 +147,11 @@ pub(crate) fn defer(making: Making) -> Option<Making> {
 /// Makes calls, in the order that this module is about. A failure comes with the communicator that it is of.
 fn make(calls: Vec<Queued>) -> std::result::Result<(), (&'static OnecclComm, Error)> {
     let steps = steps(calls)?;
+    // Communicators that have calls on host buffers in it.
+    let on_host: BTreeSet<*const OnecclComm> =
+        steps.iter().filter(|due| due.stream.is_none()).map(|due| std::ptr::from_ref(due.handle)).collect();
+    // Their latest calls that run on streams; what was before one has ended when it has.
+    let mut on_streams: BTreeMap<*const OnecclComm, Completion> = BTreeMap::new();
     let mut left = &steps[..];
     while let Some((first, _)) = left.split_first() {
         let together = left.iter().take_while(|step| step.turn == first.turn).count();
@@ -170,15 +163,25 @@ fn make(calls: Vec<Queued>) -> std::result::Result<(), (&'static OnecclComm, Err
             if let Some(stream) = stream {
                 handle.ledger.on_streams.store(true, Ordering::Relaxed);
                 // SAFETY: the callers of the queued calls keep their buffers until the queue has done this.
-                if let Err(error) = unsafe { live.submit(step, stream) } {
-                    outcome = Err((*handle, error));
-                    break;
+                match unsafe { live.submit(step, stream) } {
+                    // What is recorded runs when it is replayed.
+                    Ok(Some(done)) if on_host.contains(&std::ptr::from_ref(*handle)) && !done.is_recorded() => {
+                        on_streams.insert(*handle, done);
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        outcome = Err((*handle, error));
+                        break;
+                    }
                 }
                 continue;
             }
             let running = handle.ledger.run();
+            // It may read what that call writes, and its input is copied in no order with streams of the caller's. The wait
+            // ends as that for any call does.
+            let before = on_streams.remove(&std::ptr::from_ref(*handle)).map_or(Ok(()), |done| done.wait());
             // SAFETY: the callers of the queued calls keep their buffers until their group's end.
-            match unsafe { live.begin(step) } {
+            match before.and_then(|()| unsafe { live.begin(step) }) {
                 Ok(step) => begun.push((*handle, step, running)),
                 Err(error) => {
                     outcome = Err((*handle, error));
@@ -247,14 +250,23 @@ fn steps(calls: Vec<Queued>) -> std::result::Result<Vec<Due>, (&'static OnecclCo
             }
         }
     }
-    for Of { handle, live, between, .. } in communicators {
+    let mut own = Vec::new();
+    for Of { handle, live, mut between, .. } in communicators {
         let stream = between.stream.clone().flatten();
-        let rounds = between.rounds(&live).map_err(|error| (handle, error))?;
-        for (round, calls) in rounds.into_iter().enumerate() {
+        let messages = between.own(live.comm.rank(), stream.is_some()).map_err(|error| (handle, error))?;
+        own.push((handle, live.clone(), messages));
+        for (round, calls) in between.rounds().into_iter().enumerate() {
+            if let Some(stream) = &stream {
+                live.check_exchange(&calls, stream).map_err(|error| (handle, error))?;
+            }
             let turn = (live.name, true, round);
             let (live, stream, step) = (live.clone(), stream.clone(), Step::Exchange(calls));
             steps.push(Due { turn, handle, live, step, stream });
         }
+    }
+    // Only when nothing is refused any more.
+    for (handle, live, messages) in own {
+        copy_own(&live, &messages).map_err(|error| (handle, error))?;
     }
     // By rank too, so that two threads that do this begin in one order.
     steps.sort_by_key(|due| (due.turn, due.live.comm.rank()));
@@ -286,16 +298,20 @@ impl Between {
         }
     }
 
-    /// The first send to and receive from each peer, then the second ones, and so on. What is between a rank and itself is
-    /// copied at once where the buffers are the host's.
-    fn rounds(mut self, live: &Live) -> Result<Vec<Vec<Call>>> {
-        let rank = live.comm.rank();
-        let (own_sends, own_receives) = (self.sends.get(&rank), self.receives.get(&rank));
-        check_own(rank, own_sends.map_or(&[], Vec::as_slice), own_receives.map_or(&[], Vec::as_slice))?;
-        if matches!(self.stream, None | Some(None)) {
-            let (sends, receives) = (self.sends.remove(&rank), self.receives.remove(&rank));
-            copy_own(live, &sends.unwrap_or_default(), &receives.unwrap_or_default())?;
+    /// What is between this rank and itself, each send with its receive, to be copied; none on a stream, where it is part of
+    /// the rounds.
+    fn own(&mut self, rank: usize, on_stream: bool) -> Result<Vec<(Call, Call)>> {
+        let (sends, receives) = (self.sends.get(&rank), self.receives.get(&rank));
+        check_own(rank, sends.map_or(&[], Vec::as_slice), receives.map_or(&[], Vec::as_slice))?;
+        if on_stream {
+            return Ok(Vec::new());
         }
+        let (sends, receives) = (self.sends.remove(&rank), self.receives.remove(&rank));
+        Ok(sends.into_iter().flatten().zip(receives.into_iter().flatten()).collect())
+    }
+
+    /// The first send to and receive from each peer, then the second ones, and so on.
+    fn rounds(self) -> Vec<Vec<Call>> {
         let mut rounds: Vec<Vec<Call>> = Vec::new();
         for calls in self.sends.into_values().chain(self.receives.into_values()) {
             // Nobody waits for what has no elements; the other side leaves it out as well.
@@ -306,7 +322,7 @@ impl Between {
                 rounds[round].push(call);
             }
         }
-        Ok(rounds)
+        rounds
     }
 }
 
@@ -327,9 +343,9 @@ fn check_own(rank: usize, sends: &[Call], receives: &[Call]) -> Result<()> {
     Ok(())
 }
 
-/// A rank's sends to itself, in the order of its receives from itself.
-fn copy_own(live: &Live, sends: &[Call], receives: &[Call]) -> Result<()> {
-    for (send, receive) in sends.iter().zip(receives).filter(|(send, _)| send.count > 0) {
+/// Copies what a rank sends itself.
+fn copy_own(live: &Live, messages: &[(Call, Call)]) -> Result<()> {
+    for (send, receive) in messages.iter().filter(|(send, _)| send.count > 0) {
         // SAFETY: both buffers hold that many bytes until the group's end.
         unsafe { live.copy_own(receive.recv, send.send, bytes(send))? };
     }
@@ -340,8 +356,10 @@ fn copy_own(live: &Live, sends: &[Call], receives: &[Call]) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn onecclGroupStart() -> Code {
     entry("onecclGroupStart", || {
+        let generation = fork::generation()?;
         if DEPTH.replace(DEPTH.get() + 1) == 0 {
             OPEN.fetch_add(1, Ordering::Relaxed);
+            GROUP.with_borrow_mut(|group| group.generation = generation);
         }
         Ok(SUCCESS)
     })
@@ -358,6 +376,11 @@ pub extern "C" fn onecclGroupEnd() -> Code {
         if outer == 0 {
             OPEN.fetch_sub(1, Ordering::Relaxed);
             group = GROUP.take();
+            if group.generation != fork::current() {
+                // Not even dropped: whoever holds its locks may not exist.
+                std::mem::forget(group);
+                return Err(forked("group"));
+            }
         }
         // Communicators that are being made are told of it all the same: the other ranks wait for this one.
         let made = Making::run_all(group.making);

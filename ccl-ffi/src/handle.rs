@@ -199,13 +199,14 @@ impl OnecclComm {
     /// Before any lock: in a forked child its holder may not exist.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        if fork::current() == self.generation { Ok(()) } else { Err(forked()) }
+        if fork::current() == self.generation { Ok(()) } else { Err(forked("communicator")) }
     }
 }
 
+/// A child was given what belongs to the process that it was forked from.
 #[cold]
-fn forked() -> Error {
-    Error::InvalidUsage("used after fork; a communicator belongs to one process".into())
+pub(crate) fn forked(what: &str) -> Error {
+    Error::InvalidUsage(format!("used after fork; a {what} belongs to one process"))
 }
 
 impl State {

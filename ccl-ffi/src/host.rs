@@ -106,6 +106,17 @@ impl Live {
         memory::check(call.recv as usize, extent.recv, self.comm.device_index())
     }
 
+    /// Fails where a call on host buffers could not be begun, whatever else its group holds. Its scalar was read.
+    pub(crate) fn check_begin(&self, call: &Call) -> Result<()> {
+        let Reduction::Known(op) = call.reduction else { return Ok(()) };
+        op.factor(call.dtype)?;
+        match call.what {
+            // What there is to plan is all of an exchange.
+            What::Send { .. } | What::Receive { .. } => Ok(()),
+            _ => self.one(call, op).map(drop),
+        }
+    }
+
     /// Begins a step whose calls have been checked: their input is read before this returns or soon after, their output is
     /// there when [`Begun::finish`] returns.
     ///

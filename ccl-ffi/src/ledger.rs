@@ -1,6 +1,7 @@
 //! What a communicator's messages need to know: who it is, how many calls it was given, and its first failure.
 
 use crate::entry::{Code, c_string};
+use crate::settings;
 use ccl_core::Error;
 use ccl_core::config::{Config, OnError};
 use std::ffi::CString;
@@ -185,6 +186,13 @@ pub(crate) struct Running<'a>(&'a Ledger);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What [`Ledger::refused`] does for whoever asked for it, after a call of no communicator.
+pub(crate) fn end_where_asked(line: &str) {
+    if settings::config().is_ok_and(|config| config.on_error == Some(OnError::Abort)) {
+        end_process(line);
     }
 }
 

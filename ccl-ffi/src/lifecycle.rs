@@ -1,7 +1,7 @@
 //! Communicators: how they begin and end, and what can be asked of them.
 
 use crate::abi::{OnecclConfig, OnecclUniqueId};
-use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
+use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, making_entry, null, put, splitting_entry};
 use crate::farewell;
 use crate::forming::{From, Making, Wish};
 use crate::handle::{OnecclComm, State};
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn onecclCommInitRank(
     rank: c_int,
 ) -> Code {
     // SAFETY: passed on to the caller.
-    entry("onecclCommInitRank", || unsafe { join(comm, world_size, id, rank, std::ptr::null()) })
+    making_entry("onecclCommInitRank", || unsafe { join(comm, world_size, id, rank, std::ptr::null()) })
 }
 
 /// The same with a configuration, which may be null.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn onecclCommInitRankConfig(
     config: *const OnecclConfig,
 ) -> Code {
     // SAFETY: passed on to the caller.
-    entry("onecclCommInitRankConfig", || unsafe { join(comm, world_size, id, rank, config) })
+    making_entry("onecclCommInitRankConfig", || unsafe { join(comm, world_size, id, rank, config) })
 }
 
 /// # Safety
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn onecclCommSplit(
         unsafe { make(made, From::Parent { parent, color, key }, wish) }
     };
     // SAFETY: passed on to the caller.
-    unsafe { comm_entry("onecclCommSplit", communicator, body) }
+    unsafe { splitting_entry("onecclCommSplit", communicator, body) }
 }
 
 /// Waits for the communicator's calls; it takes no more.

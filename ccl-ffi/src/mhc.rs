@@ -248,5 +248,5 @@ unsafe fn call(
         memory::check(address as usize, bytes as usize, live.comm.device_index())?;
     }
     handle.ledger.on_streams.store(true, Ordering::Relaxed);
-    submit(&live.comm, &given, &stream.0, CallOptions { after, signal }).map(|_| SUCCESS)
+    submit(&live.comm, &given, &stream.stream, CallOptions { after, signal }).map(|_| SUCCESS)
 }

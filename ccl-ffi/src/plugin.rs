@@ -7,7 +7,7 @@
 use crate::abi::{OnecclConfig, OnecclDevComm, OnecclDevCommRequirements, OnecclUniqueId};
 use crate::collectives::*;
 use crate::copies;
-use crate::entry::{Code, SUCCESS, entry, null};
+use crate::entry::{Code, SUCCESS, entry, making_entry, null};
 use crate::group::{onecclGroupEnd, onecclGroupStart};
 use crate::handle::{OnecclComm, copy};
 use crate::lifecycle::*;
@@ -132,7 +132,7 @@ unsafe extern "C" fn make(
 ) -> Code {
     // SAFETY: passed on to the caller.
     let outer = if place.is_null() { null_mut() } else { unsafe { *place } };
-    let checked = entry("onecclCommInitRank", || {
+    let checked = making_entry("onecclCommInitRank", || {
         check_version()?;
         if outer.is_null() { Err(null("oneCCL's communicator")) } else { Ok(SUCCESS) }
     });
@@ -223,7 +223,7 @@ unsafe extern "C" fn split(
     // SAFETY: passed on to the caller.
     let made = if place.is_null() { null_mut() } else { unsafe { *place } };
     if made.is_null() {
-        return entry("onecclCommSplit", || Err(null("oneCCL's communicator")));
+        return making_entry("onecclCommSplit", || Err(null("oneCCL's communicator")));
     }
     // SAFETY: passed on to the caller.
     let mut config = unsafe { blocking(config) };

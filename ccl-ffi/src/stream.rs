@@ -1,7 +1,7 @@
 //! Streams for callers without Level Zero lists of their own, and the handles for those who make some.
 
 use crate::cclx::{CclxStream, events};
-use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null, put};
+use crate::entry::{Code, IN_PROGRESS, SUCCESS, comm_entry, entry, null};
 use crate::handle::OnecclComm;
 use ccl_core::Error;
 use std::ffi::{c_int, c_void};
@@ -24,9 +24,8 @@ pub unsafe extern "C" fn cclxStreamOpen(
         if stream.is_null() {
             return Err(null("the place for the stream"));
         }
-        let made = Box::new(CclxStream(Arc::new(live.comm.stream(queue)?)));
         // SAFETY: passed on to the caller.
-        unsafe { put(stream, Box::into_raw(made), "the place for the stream") }
+        unsafe { CclxStream::put(stream, Arc::new(live.comm.stream(queue)?)) }
     };
     // SAFETY: passed on to the caller.
     unsafe { comm_entry("cclxStreamOpen", communicator, body) }
@@ -40,8 +39,8 @@ pub unsafe extern "C" fn cclxStreamOpen(
 pub unsafe extern "C" fn cclxStreamSynchronize(stream: *mut CclxStream, timeout_ms: u32) -> Code {
     entry("cclxStreamSynchronize", || {
         // SAFETY: passed on to the caller.
-        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null("the stream"))?;
-        let done = stream.0.synchronize_for(Duration::from_millis(timeout_ms.into()))?;
+        let stream = unsafe { CclxStream::given(stream)? };
+        let done = stream.synchronize_for(Duration::from_millis(timeout_ms.into()))?;
         Ok(if done { SUCCESS } else { IN_PROGRESS })
     })
 }
@@ -61,14 +60,13 @@ pub unsafe extern "C" fn cclxStreamCopy(
 ) -> Code {
     entry("cclxStreamCopy", || {
         // SAFETY: passed on to the caller.
-        let (stream, after) = unsafe { (stream.as_ref(), events(n_wait, wait)?) };
-        let stream = stream.ok_or_else(|| null("the stream"))?;
+        let (stream, after) = unsafe { (CclxStream::given(stream)?, events(n_wait, wait)?) };
         if bytes > 0 && (to.is_null() || from.is_null()) {
             return Err(null(if to.is_null() { "what is copied to" } else { "what is copied from" }));
         }
         if bytes > 0 {
             // SAFETY: passed on to the caller.
-            unsafe { stream.0.copy(to, from, bytes, after)? };
+            unsafe { stream.copy(to, from, bytes, after)? };
         }
         Ok(SUCCESS)
     })

@@ -1,5 +1,6 @@
 //! The Rust API: communicators on Level Zero devices.
 
+mod checks;
 mod collectives;
 #[cfg(all(test, feature = "soft", feature = "test-hooks"))]
 mod overlap;
@@ -497,12 +498,5 @@ impl Communicator {
             // SAFETY: as above.
             Some(saving) => unsafe { saving.around(&self.core, request, io, stream, options, submit) },
         }
-    }
-
-    #[cold]
-    fn check_memory(&self, request: &Request, io: Io) -> Result<()> {
-        // A communicator that has failed says so, without another look at anything.
-        self.core.check_call(request, io)?;
-        bounds::buffers(&self.gpu, request, io.send, io.recv)
     }
 }

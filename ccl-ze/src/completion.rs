@@ -58,6 +58,11 @@ impl Completion {
         }
     }
 
+    /// Whether the call was recorded: it runs when what it was recorded in is replayed, and there is nothing to wait for.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self.device(), Completed::Recorded(..))
+    }
+
     /// Whether the call is finished, without waiting; an error if it was not right.
     pub fn is_finished(&self) -> Result<bool> {
         self.wait_for(Duration::ZERO)

@@ -118,6 +118,23 @@ void others(Rank &rank, size_t count, int call) {
     const auto swapped = [&](size_t i) { return value(int(i / count), call, own * count + i % count); };
     same(rank, back.get(), values(n * count, swapped), "grouped sends and receives");
 
+    // On the queue, on buffers of the host, on the queue: each reads what the one before wrote, though one rank is late. (On the
+    // software driver all queues are of one engine, which keeps this order anyway: there it is the wait for a queue that is
+    // tried, and tests/tests/abi_groups.rs has the order, on two engines.)
+    one.put(queue, mine);
+    queue.wait();
+    if (rank.rank == call % rank.ranks)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::vector<float> twice(count);
+    CHECK(onecclGroupStart());
+    CHECK(onecclAllReduce(one.at, one.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+    CHECK(onecclAllReduce(one.at, twice.data(), count, onecclFloat32, onecclSum, rank.comm, nullptr));
+    CHECK(onecclAllReduce(one.at, one.at, count, onecclFloat32, onecclSum, rank.comm, &queue));
+    CHECK(onecclGroupEnd());
+    const auto again = values(count, [&](size_t i) { return float(n) * sum(rank, call, i); });
+    same(rank, twice, again, "a group on the queue and on the host");
+    same(rank, one.get(), again, "a group on the host and on the queue");
+
     // Sends and receives alone, round the ring; the even ranks send first.
     const int next = (rank.rank + 1) % rank.ranks, before = (rank.rank + rank.ranks - 1) % rank.ranks;
     one.put(queue, mine);
@@ -193,6 +210,32 @@ void refusals(Rank &rank) {
     refused(sycl::queue(sycl::context(rank.device), rank.device, in_order()), "default context");
     const auto devices = rank.device.get_platform().get_devices();
     refused(sycl::queue(devices[size_t(rank.rank + 1) % devices.size()], in_order()), "another device");
+
+    // In a group the call before it isn't made either.
+    auto &queue = rank.current;
+    Memory<float> output(rank, 16);
+    const std::vector<float> threes(16, 3), sevens(16, 7);
+    const auto grouped = [&](auto bad, onecclResult_t at_once, const char *word) {
+        memory.put(queue, threes);
+        output.put(queue, sevens);
+        CHECK(onecclGroupStart());
+        CHECK(onecclAllReduce(memory.at, output.at, 16, onecclFloat32, onecclSum, rank.comm, &queue));
+        const auto code = bad(), end = onecclGroupEnd();
+        const std::string text = onecclGetLastError(nullptr);
+        if (code != at_once || end != onecclInvalidArgument || text.find(word) == std::string::npos)
+            fail("refusal in a group: codes " + std::to_string(code) + " and " + std::to_string(end) + ", " + text);
+        same(rank, output.get(), sevens, "what a refused group leaves alone");
+    };
+    const auto misaligned = reinterpret_cast<float *>(reinterpret_cast<char *>(memory.at) + 2);
+    grouped([&] { return onecclBroadcast(misaligned, misaligned, 8, onecclFloat32, 0, rank.comm, &queue); },
+            onecclInvalidArgument, "not aligned");
+    grouped(
+        [&] {
+            CHECK(onecclSend(memory.at, 8, onecclFloat32, rank.rank, rank.comm, &queue));
+            CHECK(onecclRecv(memory.at + 4, 8, onecclFloat32, rank.rank, rank.comm, &queue));
+            return onecclSuccess;
+        },
+        onecclSuccess, "overlap");
 }
 
 // The same calls on buffers of the host with a null stream, which oneCCL's library for CPUs takes as well: one binary for both.

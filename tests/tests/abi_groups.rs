@@ -279,46 +279,6 @@ fn me_again(me: &ccl_tests::Rank, as_queued: bool, several: bool) -> *mut Oneccl
     join(id_of(&UniqueId::from_bytes(bytes.try_into().unwrap())), 1, 2)
 }
 
-#[test]
-fn a_bad_call_in_a_group_is_told_at_its_end_and_nothing_is_made() {
-    Group::new("a_bad_call_in_a_group_is_told_at_its_end_and_nothing_is_made", 2).env("CCLX_DEVICE", "soft").run(
-        |me| {
-            let comm = me.joined();
-            assert_eq!(onecclGroupEnd(), 5, "no group was started");
-            let input: Vec<i32> = (0..50).map(|i| element(2, me.rank, i)).collect();
-            let mut output = vec![7i32; 50];
-            let (from, to): (*const _, *mut _) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-            // SAFETY: the buffers live until the calls are over.
-            unsafe {
-                assert_eq!((onecclGroupStart(), onecclGroupStart()), (0, 0));
-                assert_eq!(onecclAllReduce(from, to, 50, INT32, SUM, comm, null_mut()), 0);
-                assert_eq!(onecclBroadcast(from, to, 50, INT32, 2, comm, null_mut()), 4, "there is no rank 2");
-                assert_eq!(onecclGroupEnd(), 0, "the outer level is open yet");
-                assert_eq!(onecclGroupEnd(), 4);
-                assert!(output.iter().all(|x| *x == 7));
-                // The first failure stays; the communicator is good for further calls all the same.
-                assert_eq!(onecclCommGetAsyncError(comm), 4);
-                let text = last_error(comm);
-                let place = format!("rank {} of 2", me.rank);
-                assert!(text.contains("onecclBroadcast: call #2, communicator ") && text.contains(&place), "{text}");
-                assert!(text.contains("root 2 of 2 ranks"), "{text}");
-                assert_eq!(onecclAllReduce(from, to, 50, INT32, SUM, comm, null_mut()), 0);
-                assert!((0..50).all(|i| output[i] == element(2, 0, i) + element(2, 1, i)));
-                // A message to oneself needs both its sides.
-                assert_eq!(onecclSend(from, 50, INT32, me.rank as i32, comm, null_mut()), 5);
-                assert!(last_error(null_mut()).contains("sends itself 1 messages and receives 0"));
-                assert_eq!(onecclAllReduce(null(), to, 50, INT32, SUM, comm, null_mut()), 4);
-                assert_eq!(
-                    onecclAllReduce(from, to, 50, INT32, SUM, comm, std::ptr::dangling_mut()),
-                    12,
-                    "a SYCL queue"
-                );
-                assert_eq!(onecclCommDestroy(comm), 0);
-            }
-        },
-    );
-}
-
 /// Ranks 0 and 1 are one thread of one process.
 #[test]
 fn one_thread_is_several_ranks_in_groups() {
@@ -423,5 +383,52 @@ fn a_scalar_is_read_before_the_groups_end() {
             assert!((0..90).all(|i| output[i] == 3 * element(4, 0, i) + 4 * element(4, 1, i)), "{output:?}");
             assert_eq!((onecclMemFree(memory), onecclCommDestroy(comm)), (0, 0));
         }
+    });
+}
+
+/// One rank comes late, so that the other's call on a stream can't have ended when its next call begins. What that writes
+/// is read by a call on the stream again.
+#[test]
+fn calls_on_host_buffers_and_on_streams_see_what_the_ones_before_wrote() {
+    let name = "calls_on_host_buffers_and_on_streams_see_what_the_ones_before_wrote";
+    Group::new(name, 2).env("CCLX_DEVICE", "soft").limit(Duration::from_secs(120)).run(|me| {
+        const COUNT: usize = 100;
+        let comm = me.joined();
+        // Memory that the processor reaches on this driver.
+        let memory = [(); 4].map(|()| {
+            let mut memory = null_mut();
+            // SAFETY: a place for the address.
+            assert_eq!(unsafe { onecclMemAlloc(&raw mut memory, 4 * COUNT) }, 0);
+            memory.cast::<i32>()
+        });
+        for (call, late) in [0, 1, 0, 1].into_iter().enumerate() {
+            let mut stream = null_mut();
+            // SAFETY: a handle and a place for the stream; the buffers hold as much, and nothing else uses them meanwhile.
+            unsafe {
+                assert_eq!(cclxStreamOpen(comm, call as i32 / 2, &raw mut stream), 0);
+                for (i, at) in memory.iter().flat_map(|at| (0..COUNT).map(move |i| (i, at.add(i)))) {
+                    at.write(if at.offset_from(memory[0].add(i)) == 0 { element(call, me.rank, i) } else { -1 });
+                }
+                seen_of(comm, 1);
+                if me.rank == late {
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+                let [a, x, y, z] = memory.map(<*mut i32>::cast);
+                assert_eq!(onecclGroupStart(), 0);
+                assert_eq!(cclxAllReduceAfter(a, x, COUNT, INT32, SUM, comm, stream, 0, null(), null_mut()), 0);
+                assert_eq!(onecclAllReduce(x, y, COUNT, INT32, SUM, comm, null_mut()), 0);
+                assert_eq!(cclxAllReduceAfter(y, z, COUNT, INT32, SUM, comm, stream, 0, null(), null_mut()), 0);
+                assert_eq!(onecclGroupEnd(), 0, "{}", last_error(null_mut()));
+                assert_eq!(cclxStreamSynchronize(stream, 30_000), 0);
+                for i in 0..COUNT {
+                    let sum = element(call, 0, i) + element(call, 1, i);
+                    let got = [1, 2, 3].map(|of: usize| memory[of].add(i).read());
+                    assert_eq!(got, [sum, 2 * sum, 4 * sum], "turn {call}, rank {}, element {i}", me.rank);
+                }
+                assert_eq!(cclxStreamDestroy(stream), 0);
+            }
+        }
+        // SAFETY: a handle.
+        assert_eq!(unsafe { onecclCommDestroy(comm) }, 0);
     });
 }

@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -169,6 +168,47 @@ fn a_forked_child_gets_errors() {
     });
 }
 
+/// A stream that the parent has opened, and a group that it has begun.
+#[test]
+fn a_forked_child_gets_errors_from_a_stream_and_a_group() {
+    Group::new("a_forked_child_gets_errors_from_a_stream_and_a_group", 2).env("CCLX_DEVICE", "soft").run(|me| {
+        let comm = me.joined();
+        let (mut stream, mut memory) = (null_mut(), null_mut());
+        let input: Vec<i32> = (0..90).map(|i| element(me.rank, i)).collect();
+        let (mut output, mut copied) = (vec![7i32; 90], vec![7i32; 90]);
+        let from = input.as_ptr().cast();
+        // SAFETY: places for results, a live handle and stream, and buffers of as many bytes; the child calls this library's
+        // entries, which know of the fork, and ends without its parent's destructors.
+        unsafe {
+            assert_eq!(onecclMemAlloc(&raw mut memory, 360), 0);
+            assert_eq!(cclxStreamOpen(comm, 0, &raw mut stream), 0);
+            assert_eq!(onecclGroupStart(), 0);
+            assert_eq!(onecclAllReduce(from, output.as_mut_ptr().cast(), 90, INT32, SUM, comm, null_mut()), 0);
+            match fork().unwrap() {
+                ForkResult::Child => {
+                    libc::alarm(20);
+                    let codes = [
+                        cclxStreamCopy(stream, memory, from, 360, 0, std::ptr::null()),
+                        cclxStreamSynchronize(stream, 1000),
+                        cclxStreamDestroy(stream),
+                        onecclGroupEnd(),
+                    ];
+                    eprintln!("the child's codes: {codes:?}");
+                    libc::_exit(i32::from(codes != [5; 4]));
+                }
+                ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),
+            }
+            assert_eq!(onecclGroupEnd(), 0, "the parent goes on: {}", last_error(null_mut()));
+            assert!((0..90).all(|i| output[i] == element(0, i) + element(1, i)));
+            assert_eq!(cclxStreamCopy(stream, memory, from, 360, 0, std::ptr::null()), 0);
+            assert_eq!(cclxStreamCopy(stream, copied.as_mut_ptr().cast(), memory, 360, 0, std::ptr::null()), 0);
+            assert_eq!((cclxStreamSynchronize(stream, 30_000), cclxStreamDestroy(stream)), (0, 0));
+            assert_eq!(copied, input);
+        }
+        assert_eq!(destroy(comm), 0);
+    });
+}
+
 #[test]
 fn a_communicator_can_be_made_without_waiting() {
     Group::new("a_communicator_can_be_made_without_waiting", 2).env("CCLX_DEVICE", "soft").run(|me| {
@@ -204,19 +244,34 @@ fn a_communicator_can_be_made_without_waiting() {
 
 #[test]
 fn a_refused_call_ends_the_process_on_request() {
-    let group = Group::new("a_refused_call_ends_the_process_on_request", 1).env("CCLX_DEVICE", "soft");
-    let ended = group.env("CCLX_ON_ERROR", "abort").run_with(
-        |me| {
-            let comm = me.joined();
-            assert_eq!(reduce(comm, 0, 1), 0);
-            // SAFETY: a handle; nothing is read.
-            unsafe { onecclAllReduce(null_mut(), null_mut(), 9, INT32, SUM, comm, null_mut()) };
-        },
-        |running| running.wait(),
-    );
-    assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{}", ended[0].output);
-    let told = "onecclAllReduce: call #2, communicator ";
-    assert!(ended[0].output.contains(told) && ended[0].output.contains("the process ends"), "{}", ended[0].output);
+    for (which, told) in [
+        ("own", "onecclAllReduce: call #2, communicator "),
+        ("none", "onecclAllReduce: invalid argument: the communicator is null"),
+        ("foreign", "onecclAllReduce: invalid usage: the communicator 0x"),
+    ] {
+        let group = Group::new("a_refused_call_ends_the_process_on_request", 1).env("CCLX_DEVICE", "soft");
+        let ended = group.env("CCLX_ON_ERROR", "abort").env("WHICH", which).run_with(
+            |me| {
+                let comm = me.joined();
+                assert_eq!(reduce(comm, 0, 1), 0);
+                let comm = match std::env::var("WHICH").unwrap().as_str() {
+                    "own" => comm,
+                    "none" => null_mut(),
+                    _ => other_copys_communicator(),
+                };
+                me.say("calls");
+                // SAFETY: a handle, or what is to be refused; nothing is read.
+                unsafe { onecclAllReduce(null_mut(), null_mut(), 9, INT32, SUM, comm, null_mut()) };
+                me.say("went on");
+            },
+            |running| running.wait(),
+        );
+        let output = &ended[0].output;
+        assert_eq!(ended[0].status.signal(), Some(Signal::SIGABRT as i32), "{which}: {output}");
+        assert!(output.contains("[0] calls\n") && !output.contains("went on"), "{which}: {output}");
+        let line = output.lines().find(|line| line.contains("the process ends"));
+        assert!(line.is_some_and(|line| line.contains(told)), "{which}: {output}");
+    }
 }
 
 #[test]
@@ -226,9 +281,7 @@ fn handles_that_are_none_are_named() {
         assert!(last_error(null_mut()).contains("the communicator is null"), "{}", last_error(null_mut()));
         // Another copy of the library, as when one was linked and another preloaded.
         let own = std::env::current_exe().unwrap();
-        let path = own.parent().unwrap().join("libcclx.so");
-        let comm = other_copys_communicator(&path);
-        assert_eq!(reduce(comm, 0, 1), 5);
+        assert_eq!(reduce(other_copys_communicator(), 0, 1), 5);
         let text = last_error(null_mut());
         assert!(
             text.contains("not made by this copy of the library (") && text.contains(own.to_str().unwrap()),
@@ -237,8 +290,9 @@ fn handles_that_are_none_are_named() {
     });
 }
 
-fn other_copys_communicator(path: &Path) -> *mut OnecclComm {
+fn other_copys_communicator() -> *mut OnecclComm {
     type Init = unsafe extern "C" fn(*mut *mut OnecclComm, usize, OnecclUniqueId, i32) -> i32;
+    let path = std::env::current_exe().unwrap().parent().unwrap().join("libcclx.so");
     // SAFETY: a library that we built, whose functions have these types; it stays loaded.
     unsafe {
         let library = Box::leak(Box::new(libloading::Library::new(path).unwrap()));

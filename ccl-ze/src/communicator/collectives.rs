@@ -1,7 +1,6 @@
 //! The collectives besides all-reduce, and sends and receives.
 
 use super::{CallOptions, Communicator};
-use crate::bounds;
 use crate::buffer::{Buffer, Element};
 use crate::completion::Completion;
 use crate::stream::Stream;
@@ -200,25 +199,7 @@ impl Communicator {
     ) -> Result<Completion> {
         let io = Io { send, recv };
         if self.config.check != Check::Off {
-            let pieces = self.core.check_collective(call, table, io)?;
-            match table {
-                // Its pieces may lie in several allocations.
-                Some(table) => {
-                    for (sent, received) in table.sends.iter().zip(&table.receives) {
-                        bounds::ranges(
-                            &self.gpu,
-                            [
-                                ("send", send.wrapping_byte_add(sent.offset as usize), sent.bytes),
-                                ("receive", recv.wrapping_byte_add(received.offset as usize), received.bytes),
-                            ],
-                        )?;
-                    }
-                }
-                None => {
-                    let (sent, received) = pieces.extents()?;
-                    bounds::ranges(&self.gpu, [("send", send, sent), ("receive", recv, received)])?;
-                }
-            }
+            self.check_pieces(call, table, io)?;
         }
         let edges = Edges { after: options.after, signal: options.signal };
         // SAFETY: passed on to the caller.
