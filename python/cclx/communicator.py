@@ -61,6 +61,15 @@ class _Open(threading.local):
     def __init__(self) -> None:
         self.depth = 0
         self.kept: list[Any] = []
+        self.on_streams: list[tuple[Stream, tuple[Any, ...]]] = []
+
+    def let_go(self) -> None:
+        """The calls have been made. Those on streams run from now on."""
+        self.kept.clear()
+        on_streams, self.on_streams = self.on_streams, []
+        with contextlib.ExitStack() as all_of_them:
+            for stream, things in on_streams:
+                all_of_them.callback(stream.redeem, things)
 
 
 _open = _Open()
@@ -69,27 +78,53 @@ _open = _Open()
 @contextlib.contextmanager
 def group() -> Iterator[None]:
     """Calls within are checked at once and made together when the outermost group ends. If the block raises, the group ends
-    too; calls that were accepted by then are made, for other ranks wait for them."""
+    too, and the calls before are made, for other ranks wait for them: unless the library refused one of the group's calls.
+    Then it makes none of them. The block's own error is the one that is seen; if the group's end failed as well, that is
+    among the errors before it (``__context__``)."""
     call("onecclGroupStart")
     _open.depth += 1
-    ended = False
     try:
         yield
-        ended = True
-    finally:
+    except BaseException as error:
         try:
-            # What went wrong in the block is the error to be seen.
-            with contextlib.nullcontext() if ended else contextlib.suppress(Exception):
-                call("onecclGroupEnd")
-        finally:
-            _open.depth -= 1
-            if _open.depth == 0:
-                _open.kept.clear()
+            _end_group()
+        except Exception as of_end:
+            _put_before(error, of_end)
+        raise
+    _end_group()
+
+
+def _end_group() -> None:
+    try:
+        call("onecclGroupEnd")
+    finally:
+        _open.depth -= 1
+        if _open.depth == 0:
+            _open.let_go()
+
+
+def _put_before(error: BaseException, earlier: BaseException) -> None:
+    """Makes an error the first of those in whose handling another was raised."""
+    # As the interpreter has set it: the error that it is raised in the handling of.
+    earlier.__context__ = None
+    while error.__context__ is not None:
+        error = error.__context__
+    error.__context__ = earlier
 
 
 def _issue(name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
     if _open.depth:
         _open.kept.append(keep)
+    call(name, *arguments)
+
+
+def _issue_on(stream: Stream, name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
+    # Before the call, which may be on the stream though it fails.
+    if _open.depth:
+        _open.on_streams.append((stream, keep))
+        stream.promise(keep)
+    else:
+        stream.keep(*keep)
     call(name, *arguments)
 
 
@@ -325,8 +360,8 @@ class Communicator:
         wait = tuple(wait)
         count, events = event_handles(wait)
         arguments = (send.address, recv.address, send.count, send.dtype, _op(op, send), self.handle, stream.handle)
-        call("cclxAllReduceAfter", *arguments, count, events, one_handle(signal))
-        stream.keep(send, recv, wait, signal)
+        after = (count, events, one_handle(signal))
+        _issue_on(stream, "cclxAllReduceAfter", *arguments, *after, keep=(send, recv, wait, signal))
 
     def prepare_mhc(self) -> None:
         """Makes the device ready for mHC boundaries, once on each rank."""
@@ -346,8 +381,8 @@ class Communicator:
         struct, kept = params.to_struct()
         wait = tuple(wait)
         count, events = event_handles(wait)
-        call(name, ctypes.byref(struct), self.handle, stream.handle, count, events, one_handle(signal))
-        stream.keep(kept, wait, signal)
+        arguments = (ctypes.byref(struct), self.handle, stream.handle, count, events, one_handle(signal))
+        _issue_on(stream, name, *arguments, keep=(kept, wait, signal))
 
     # Life.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
 from ._library import IN_PROGRESS, call
 from .buffers import buffer_of, to_write
-from .errors import Unfinished
+from .errors import Error, InvalidUsage, Unfinished
 
 if TYPE_CHECKING:
     from .communicator import Communicator
@@ -36,12 +38,66 @@ def one_handle(event: Event | None) -> int | None:
     return None if event is None else _handle(event)
 
 
+#: Seconds for which a stream is waited for that nobody refers to any more, or whose block has raised.
+_AT_MOST = 10.0
+
+#: What work uses that no wait has seen the end of: it stays as long as the process does.
+_unended: list[_Work] = []
+
+
+class _Work:
+    """A stream's handle, and what the work on it uses. It outlives the stream object where the work does."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.kept: list[Any] = []
+
+    def synchronize(self, timeout: float) -> None:
+        """Waits, and lets go of what was kept before."""
+        # What another thread adds meanwhile may not be waited for.
+        waited_for, self.kept = self.kept, []
+        try:
+            if call("cclxStreamSynchronize", self.handle, round(timeout * 1000), allow=(IN_PROGRESS,)) != 0:
+                text = f"the stream's work is not done after {timeout} s; the memory that it uses is kept"
+                raise Unfinished("cclxStreamSynchronize", IN_PROGRESS, "in progress", text)
+        except BaseException:
+            self.kept[:0] = waited_for
+            raise
+
+    def settle(self, timeout: float) -> None:
+        """Waits for the last time. Fails where that is in vain."""
+        try:
+            self.synchronize(timeout)
+        except InvalidUsage:
+            # It records. When the last replay has ended is nothing that can be waited for here.
+            _unended.append(self)
+
+    def destroy(self) -> None:
+        """Ends the stream, whose work has been waited for."""
+        call("cclxStreamDestroy", self.handle)
+
+
+def _collect(work: _Work, process: int) -> None:
+    """Ends the stream of an object that is gone. A list of the caller's may go next, so there is no second try."""
+    if os.getpid() != process:
+        # A forked child has the object, but neither the stream nor its work.
+        return _unended.append(work)
+    try:
+        work.settle(_AT_MOST)
+    except BaseException:
+        _unended.append(work)
+        raise
+    work.destroy()
+
+
 class Stream:
     """Work of a device. Without more the library makes one, in order; else it is of a Level Zero command list of the
     communicator's context and device (:meth:`Communicator.handles`), which has to outlive this, or of a SYCL queue: the
     address of a ``sycl::queue`` in order, of SYCL's default context (dpctl's ``queue.addressof_ref()``).
 
-    What calls use stays referenced until :meth:`synchronize` or :meth:`close`."""
+    What calls use stays referenced until :meth:`synchronize` or :meth:`close` has seen their end, that of a stream which
+    records for good. A stream that is collected is waited for as well, ten seconds at most: what its work still uses then
+    is never freed, which is told on standard error. A ``with`` block closes it, and waits no longer than that if it raises."""
 
     def __init__(
         self,
@@ -59,21 +115,38 @@ class Stream:
             call("cclxStreamFromQueue", communicator.handle, sycl_queue, ctypes.byref(place))
         else:
             call("cclxStreamOpen", communicator.handle, queue, ctypes.byref(place))
-        self._stream = int(place.value or 0)
-        self._kept: list[Any] = []
-        self._end = weakref.finalize(self, call, "cclxStreamDestroy", self._stream)
+        self._work = _Work(int(place.value or 0))
+        # Calls of open groups, which are not on the stream yet.
+        self._promised: list[Any] = []
+        self._closing: float | None = None
+        self._end = weakref.finalize(self, _collect, self._work, os.getpid())
         self._end.atexit = False
 
     @property
     def handle(self) -> int:
         """The C handle."""
-        if not self._end.alive:
+        self._check_open()
+        return self._work.handle
+
+    def _check_open(self) -> None:
+        if not self._end.alive or self._closing is not None:
             raise ValueError("the stream is closed")
-        return self._stream
 
     def keep(self, *things: Any) -> None:
         """Keeps what the stream's work uses until it has been waited for."""
-        self._kept.extend(things)
+        self._work.kept.extend(things)
+
+    def promise(self, things: tuple[Any, ...]) -> None:
+        """The same of a call that is made at the end of a group; :meth:`redeem` has to follow."""
+        self._promised.append(things)
+
+    def redeem(self, things: tuple[Any, ...]) -> None:
+        """The group of a promised call has ended. The last one closes a stream that was closed meanwhile."""
+        self.keep(*things)
+        self._promised.pop()
+        if not self._promised and self._closing is not None:
+            timeout, self._closing = self._closing, None
+            self.close(timeout)
 
     def copy(self, to: Any, source: Any, wait: Iterable[Event] = ()) -> None:
         """Appends a copy of all of ``source``, after the events of ``wait``."""
@@ -82,23 +155,35 @@ class Stream:
             raise ValueError(f"{source.nbytes} bytes are copied to {to.nbytes}")
         wait = tuple(wait)
         count, events = event_handles(wait)
-        call("cclxStreamCopy", self.handle, to.address, source.address, to.nbytes, count, events)
+        arguments = (self.handle, to.address, source.address, to.nbytes, count, events)
         self.keep(to, source, wait)
+        call("cclxStreamCopy", *arguments)
 
     def synchronize(self, timeout: float = 300.0) -> None:
-        """Waits for what is on the stream, so many seconds at most. A collective that failed is told by
-        :meth:`Communicator.check`."""
-        if call("cclxStreamSynchronize", self.handle, round(timeout * 1000), allow=(IN_PROGRESS,)) != 0:
-            raise Unfinished("cclxStreamSynchronize", IN_PROGRESS, "in progress", f"not done after {timeout} s")
-        self._kept.clear()
+        """Waits for what is on the stream, so many seconds at most: not for calls of a group that is open. A collective that
+        failed is told by :meth:`Communicator.check`."""
+        self._check_open()
+        self._work.synchronize(timeout)
 
-    def close(self) -> None:
-        """Waits for the work and ends the stream; a list or queue of the caller's stays."""
-        self._end()
-        self._kept.clear()
+    def close(self, timeout: float = 300.0) -> None:
+        """Waits for the work, so many seconds at most, and ends the stream; a list or queue of the caller's stays. If the work
+        does not end by then, this raises :class:`Unfinished`, the stream stays open and keeps what its work uses. A stream
+        that has calls of an open group is closed when that has ended."""
+        if not self._end.alive:
+            return
+        if self._promised:
+            self._closing = timeout
+            return
+        self._work.settle(timeout)
+        if self._end.detach():
+            self._work.destroy()
 
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            return self.close()
+        # What went wrong in the block is the error to be seen, and that soon.
+        with contextlib.suppress(Error):
+            self.close(_AT_MOST)

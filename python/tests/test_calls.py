@@ -259,6 +259,52 @@ def several_ranks_of_one_process(_rank: int, _size: int) -> None:
     gc.collect()
 
 
+def groups_whose_block_raises(_rank: int, _size: int, unique_id: bytes) -> None:
+    """What was accepted is made, unless the library refused a call of the group."""
+    with cclx.Communicator(unique_id, 0, 1, device=0) as comm:
+        data, nothing = ints(0, 30), ints(1, 30)
+
+        def in_a_group(*then: Callable[[], object]) -> tuple[list[int], BaseException]:
+            out = nothing[:]
+            try:
+                with cclx.group():
+                    comm.all_reduce(data, out)
+                    for call in then:
+                        call()
+                    raise KeyError("mine")
+            except (cclx.Error, KeyError, ValueError) as error:
+                return out.tolist(), error
+
+        def refused_by_the_library() -> None:
+            refused(cclx.InvalidArgument, lambda: comm.send(data, 99), "99")
+
+        made, error = in_a_group()
+        same(made, data.tolist())
+        assert isinstance(error, KeyError) and error.__context__ is None
+        # This package's own refusals never come to the library.
+        made, error = in_a_group(lambda: comm.all_reduce(data, ints(0, 3)))
+        same(made, data.tolist())
+        assert isinstance(error, ValueError) and error.__context__ is None
+        made, error = in_a_group(lambda: comm.send(data, 99))
+        same(made, nothing.tolist())
+        assert isinstance(error, cclx.InvalidArgument) and "99" in str(error)
+        # One that nobody sees otherwise.
+        made, error = in_a_group(refused_by_the_library)
+        same(made, nothing.tolist())
+        assert isinstance(error, KeyError) and "99" in str(error.__context__), repr(error.__context__)
+        try:
+            with cclx.group():
+                refused_by_the_library()
+        except cclx.InvalidArgument as of_end:
+            assert of_end.call == "onecclGroupEnd" and "99" in str(of_end)
+        else:
+            raise AssertionError("a group of which nothing is made says nothing")
+        # The next one knows nothing of it.
+        with cclx.group():
+            comm.all_reduce(data, nothing)
+        same(nothing, data.tolist())
+
+
 class Calls(unittest.TestCase):
     def test_every_collective(self) -> None:
         for size in (1, 3):
@@ -279,6 +325,9 @@ class Calls(unittest.TestCase):
 
     def test_several_ranks_of_one_process(self) -> None:
         ranks.run(several_ranks_of_one_process, 1)
+
+    def test_groups_whose_block_raises(self) -> None:
+        ranks.run(groups_whose_block_raises, 1, bytes(cclx.UniqueId.create()))
 
 
 if __name__ == "__main__":
