@@ -30,7 +30,7 @@ pub(crate) struct Call {
     pub(crate) count: usize,
     pub(crate) dtype: DataType,
     pub(crate) op: Op,
-    /// Of an all-to-all with pieces of any size.
+    /// Of an all-to-all with pieces of any size; none if its counts can't be read, as the number of ranks isn't known.
     pub(crate) table: Option<Box<Table>>,
     pub(crate) send: usize,
     pub(crate) recv: usize,
@@ -55,8 +55,16 @@ impl Call {
         }
     }
 
+    /// Whether it is not known what it reads and writes.
+    pub(crate) fn lacks_table(&self) -> bool {
+        self.what == What::Other(Collective::AllToAllV) && self.table.is_none()
+    }
+
     fn pieces(&self, n: usize, rank: usize) -> Result<Option<Pieces<'_>>, String> {
         let What::Other(what) = self.what else { return Ok(None) };
+        if self.lacks_table() {
+            return Err("its counts were not read".into());
+        }
         let call = CollectiveCall::moving(what, self.count as u64, self.dtype);
         let pattern = call.pattern(n, rank).map_err(|error| error.to_string())?;
         let pieces = self.table.as_deref().map_or(Pieces::Pattern(pattern), Pieces::Table);

@@ -50,28 +50,34 @@ pub(crate) fn born(place: usize, birth: Birth) {
     }
 }
 
-/// Which calls have buffers that another call of the group writes into: what was in them when they were made is not known.
-fn hidden(calls: &[(Arc<Watched>, Call)], received: &[(usize, usize)]) -> Vec<bool> {
+/// What was in its buffers when it was made is not known.
+const OVERWRITTEN: &str = "another call of its group writes into its buffers";
+/// As the other call's buffers end nobody knows where.
+const UNKNOWN: &str = "another call of its group may write into its buffers: the ranks' witnesses have not met";
+
+/// Which calls have buffers that another call of the group writes into, or may.
+fn hidden(calls: &[(Arc<Watched>, Call)], received: &[(usize, usize)]) -> Vec<Option<&'static str>> {
     // With the number of the call; messages come behind the calls.
     let messages = received.iter().enumerate().map(|(i, (at, bytes))| (*at, *bytes, true, calls.len() + i));
     let mut spans: Vec<(usize, usize, bool, usize)> = messages.collect();
     for (index, (watched, call)) in calls.iter().enumerate() {
-        if let Some(seat) = watched.seat()
-            && let Ok((send, recv)) = call.extents(seat.n, seat.rank)
-        {
+        let seat = if call.lacks_table() { None } else { watched.seat() };
+        // One of which it isn't known may write anywhere. What it is a moment later no longer counts, nor is it waited for again.
+        let Some(seat) = seat else { return vec![Some(UNKNOWN); calls.len()] };
+        if let Ok((send, recv)) = call.extents(seat.n, seat.rank) {
             spans.extend([(call.send, send, false, index), (call.recv, recv, true, index)]);
         }
     }
     spans.retain(|span| span.1 > 0);
     spans.sort_unstable();
-    let mut hidden = vec![false; calls.len() + received.len()];
+    let mut hidden = vec![None; calls.len() + received.len()];
     let mut open: Vec<(usize, bool, usize)> = Vec::new();
     for (start, bytes, written, index) in spans {
         open.retain(|(end, _, _)| *end > start);
         for (_, also_written, other) in &open {
             if *other != index && (written || *also_written) {
-                hidden[index] = true;
-                hidden[*other] = true;
+                hidden[index] = Some(OVERWRITTEN);
+                hidden[*other] = Some(OVERWRITTEN);
             }
         }
         open.push((start.saturating_add(bytes), written, index));
@@ -139,12 +145,12 @@ mod tests {
     use super::*;
     use crate::call::{Op, What};
     use crate::watched::Seat;
+    use ccl_core::collective::Collective;
     use ccl_core::{DataType, ReduceOp};
+    use std::time::Duration;
 
-    #[test]
-    fn calls_that_touch_each_other_are_hidden() {
-        let watched = Watched::new(Some(Seat { rank: 0, n: 2 }));
-        let call = |send, recv| Call {
+    fn call(send: usize, recv: usize) -> Call {
+        Call {
             what: What::AllReduce,
             count: 25,
             dtype: DataType::Float32,
@@ -152,7 +158,16 @@ mod tests {
             table: None,
             send,
             recv,
-        };
+        }
+    }
+
+    fn are_hidden(calls: &[(Arc<Watched>, Call)], received: &[(usize, usize)]) -> Vec<bool> {
+        hidden(calls, received).iter().map(Option::is_some).collect()
+    }
+
+    #[test]
+    fn calls_that_touch_each_other_are_hidden() {
+        let watched = Watched::new(Some(Seat { rank: 0, n: 2 }));
         let calls = [
             call(0x1000, 0x1000),
             call(0x2000, 0x3000),
@@ -163,8 +178,24 @@ mod tests {
             call(0x6000, 0x1064),
         ];
         let calls: Vec<_> = calls.into_iter().map(|call| (watched.clone(), call)).collect();
-        assert_eq!(hidden(&calls, &[]), [false, false, true, true, false]);
+        assert_eq!(are_hidden(&calls, &[]), [false, false, true, true, false]);
         // A message that comes into what the second reads, one beside everything.
-        assert_eq!(hidden(&calls, &[(0x2010, 4), (0x7000, 64)]), [false, true, true, true, false]);
+        assert_eq!(are_hidden(&calls, &[(0x2010, 4), (0x7000, 64)]), [false, true, true, true, false]);
+    }
+
+    /// The second call writes into what the first reads: with the seat that can be told, without it nothing can.
+    #[test]
+    fn a_call_of_which_nothing_is_known_hides_all() {
+        let known = Watched::new(Some(Seat { rank: 1, n: 2 }));
+        let late = Watched::with(None, 100, Duration::from_millis(5));
+        let beside = (known.clone(), call(0x9000, 0xA000));
+        let calls = [(known.clone(), call(0x1000, 0x2000)), (late.clone(), call(0x3000, 0x1000)), beside.clone()];
+        assert_eq!(hidden(&calls, &[]), [Some(UNKNOWN); 3]);
+        late.sit(Seat { rank: 0, n: 2 });
+        assert_eq!(hidden(&calls, &[]), [Some(OVERWRITTEN), Some(OVERWRITTEN), None]);
+        // Of this one it was not known how many counts it has when it was called.
+        let pieces = Call { what: What::Other(Collective::AllToAllV), count: 0, ..call(0x3000, 0x1000) };
+        let calls = [(known, call(0x1000, 0x2000)), (late, pieces), beside];
+        assert_eq!(hidden(&calls, &[]), [Some(UNKNOWN); 3]);
     }
 }

@@ -91,6 +91,12 @@ impl Watched {
     pub(crate) fn new(seat: Option<Seat>) -> Arc<Watched> {
         let (share, timeout) =
             real::config().as_ref().map_or((0, Duration::ZERO), |config| (config.witness_share, config.timeout));
+        // As capturing: never long enough to be the reason that a call of the library underneath fails.
+        Self::with(seat, share, timeout / 2)
+    }
+
+    /// With a share of the calls in percent, and the time for which a caller waits at most.
+    pub(crate) fn with(seat: Option<Seat>, share: u32, patience: Duration) -> Arc<Watched> {
         let draw = Draw { calls: 0, sample: Sample::new(share), flying: 0, overlaps: 0 };
         Arc::new(Watched {
             seat: (Mutex::new(seat), Condvar::new()),
@@ -102,8 +108,7 @@ impl Watched {
             began: Instant::now(),
             callers: AtomicU64::new(0),
             beside: AtomicU64::new(0),
-            // As capturing: never long enough to be the reason that a call of the library underneath fails.
-            patience: timeout / 2,
+            patience,
             over: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             finished: (Mutex::new(false), Condvar::new()),
@@ -193,15 +198,16 @@ impl Watched {
         draw.overlaps == entered
     }
 
-    /// A call is about to be made; keeps its input. A caller that has a group open can't wait for room.
-    pub(crate) fn begin(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
+    /// A call is about to be made; keeps its input, unless it is `hidden` for a reason. A caller that has a group open can't
+    /// wait for room.
+    pub(crate) fn begin(&self, call: Call, may_wait: bool, hidden: Option<&'static str>) -> Option<Begun> {
         let since = Instant::now();
         let begun = self.keep_input(call, may_wait, hidden);
         self.took(since);
         begun
     }
 
-    fn keep_input(&self, call: Call, may_wait: bool, hidden: bool) -> Option<Begun> {
+    fn keep_input(&self, call: Call, may_wait: bool, hidden: Option<&'static str>) -> Option<Begun> {
         if !self.is_over() && may_wait && !self.queue.wait_for_room(self.patience) {
             self.give_up(&format!("other ranks did not make their calls within {} s", self.patience.as_secs_f64()));
         }
@@ -222,18 +228,23 @@ impl Watched {
             // In the order of the numbers.
             (number, self.queue.take())
         };
-        let data =
-            self.seat().ok_or_else(|| "the ranks' witnesses have not met".into()).and_then(|Seat { rank, n }| {
-                let (send, recv) = call.extents(n, rank)?;
-                if hidden {
-                    return Err("another call of its group writes into its buffers".into());
-                }
-                if call.op == Op::Unknown {
-                    return Err("its factor is in device memory".into());
-                }
-                Ok((copied(call.send, send)?, recv))
-            });
+        let data = self.input(&call, hidden);
         Some(Begun { number, place, call, data })
+    }
+
+    /// A copy of a call's input, and the bytes of its output; or why it can't be compared.
+    fn input(&self, call: &Call, hidden: Option<&'static str>) -> Result<(Vec<u8>, usize), String> {
+        if let Some(why) = hidden {
+            return Err(why.into());
+        }
+        // Whoever didn't know its counts has waited already.
+        let seat = if call.lacks_table() { None } else { self.seat() };
+        let Seat { rank, n } = seat.ok_or("the ranks' witnesses have not met")?;
+        let (send, recv) = call.extents(n, rank)?;
+        if call.op == Op::Unknown {
+            return Err("its factor is in device memory".into());
+        }
+        Ok((copied(call.send, send)?, recv))
     }
 
     /// The call has returned; keeps its output.
