@@ -163,6 +163,7 @@ def in_a_while(event: Event) -> None:
 
 def ends_behind_the_work(rank: int, size: int, unique_id: bytes) -> None:
     """Whatever ends a stream waits for its work, and what the work uses stays until then."""
+    cclx.stream._AT_MOST = 100.0
     loader = ctypes.CDLL("libze_loader.so.1")
     with cclx.Communicator(unique_id, rank, size, device=rank) as comm:
         own = Lent(rank, size, comm, loader)
@@ -242,6 +243,7 @@ def waits_in_vain(rank: int, size: int, unique_id: bytes) -> None:
 
 def within_groups(rank: int, size: int, unique_id: bytes) -> None:
     """Calls of a group are on their stream from the group's end on, whatever happened to the stream before."""
+    cclx.stream._AT_MOST = 100.0
     loader = ctypes.CDLL("libze_loader.so.1")
     with cclx.Communicator(unique_id, rank, size, device=rank) as comm:
         own = Lent(rank, size, comm, loader)
