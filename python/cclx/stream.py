@@ -97,7 +97,8 @@ class Stream:
 
     What calls use stays referenced until :meth:`synchronize` or :meth:`close` has seen their end, that of a stream which
     records for good. A stream that is collected is waited for as well, ten seconds at most: what its work still uses then
-    is never freed, which is told on standard error. A ``with`` block closes it, and waits no longer than that if it raises."""
+    is never freed, which is told on standard error. A ``with`` block closes it, and waits no longer than that if it
+    raises."""
 
     def __init__(
         self,
@@ -166,9 +167,9 @@ class Stream:
         self._work.synchronize(timeout)
 
     def close(self, timeout: float = 300.0) -> None:
-        """Waits for the work, so many seconds at most, and ends the stream; a list or queue of the caller's stays. If the work
-        does not end by then, this raises :class:`Unfinished`, the stream stays open and keeps what its work uses. A stream
-        that has calls of an open group is closed when that has ended."""
+        """Waits for the work, so many seconds at most, and ends the stream; a list or queue of the caller's stays. If the
+        work does not end by then, this raises :class:`Unfinished`, the stream stays open and keeps what its work uses. A
+        stream that has calls of an open group is closed when that has ended."""
         if not self._end.alive:
             return
         if self._promised:
