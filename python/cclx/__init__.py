@@ -3,9 +3,10 @@
 Nothing is compiled: the calls go by ctypes, on anything that has memory (docs/python.md).
 """
 
+from ._group import group
 from ._library import library_path
 from .buffers import Buffer, DataType, DeviceBuffer
-from .communicator import Communicator, ReduceOp, UniqueId, device_memory, group, set_device, version
+from .communicator import Communicator, ReduceOp, UniqueId, device_memory, set_device, version
 from .errors import (
     AllocationFailure,
     DeviceFailure,

@@ -6,11 +6,11 @@ import contextlib
 import ctypes
 import enum
 import operator
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ._group import is_open, issue, issue_on
 from ._library import ID_BYTES, ConfigStruct, UniqueIdStruct, call
 from .buffers import Buffer, DataType, DeviceBuffer, buffer_of, to_write
 from .errors import InvalidUsage
@@ -55,79 +55,6 @@ class UniqueId:
         return UniqueIdStruct.from_buffer_copy(self._data)
 
 
-class _Open(threading.local):
-    """What the calls of this thread's open groups use, which are made at the outermost end."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.kept: list[Any] = []
-        self.on_streams: list[tuple[Stream, tuple[Any, ...]]] = []
-
-    def let_go(self) -> None:
-        """The calls have been made. Those on streams run from now on."""
-        self.kept.clear()
-        on_streams, self.on_streams = self.on_streams, []
-        with contextlib.ExitStack() as all_of_them:
-            for stream, things in on_streams:
-                all_of_them.callback(stream.redeem, things)
-
-
-_open = _Open()
-
-
-@contextlib.contextmanager
-def group() -> Iterator[None]:
-    """Calls within are checked at once and made together when the outermost group ends. If the block raises, the group ends
-    too, and the calls before are made, for other ranks wait for them: unless the library refused one of the group's calls.
-    Then it makes none of them. The block's own error is the one that is seen; if the group's end failed as well, that is
-    among the errors before it (``__context__``)."""
-    call("onecclGroupStart")
-    _open.depth += 1
-    try:
-        yield
-    except BaseException as error:
-        try:
-            _end_group()
-        except Exception as of_end:
-            _put_before(error, of_end)
-        raise
-    _end_group()
-
-
-def _end_group() -> None:
-    try:
-        call("onecclGroupEnd")
-    finally:
-        _open.depth -= 1
-        if _open.depth == 0:
-            _open.let_go()
-
-
-def _put_before(error: BaseException, earlier: BaseException) -> None:
-    """Makes an error the first of those in whose handling another was raised."""
-    # As the interpreter has set it: the error that it is raised in the handling of.
-    earlier.__context__ = None
-    while error.__context__ is not None:
-        error = error.__context__
-    error.__context__ = earlier
-
-
-def _issue(name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
-    if _open.depth:
-        _open.kept.append(keep)
-    call(name, *arguments)
-
-
-def _issue_on(stream: Stream, name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
-    # Before the call, which may be on the stream though it fails.
-    if _open.depth:
-        _open.on_streams.append((stream, keep))
-        stream.promise(keep)
-    else:
-        stream.keep(*keep)
-    call(name, *arguments)
-
-
 def version() -> int:
     """oneCCL's version that the library stands for, as its number."""
     number = ctypes.c_int()
@@ -166,11 +93,11 @@ class Communicator:
             set_device(device)
         place = ctypes.c_void_p()
         if max_work_groups is None:
-            _issue("onecclCommInitRank", ctypes.byref(place), size, unique_id.to_struct(), rank, keep=(place,))
+            issue("onecclCommInitRank", ctypes.byref(place), size, unique_id.to_struct(), rank, keep=(place,))
         else:
             config = _config(max_work_groups)
             arguments = (ctypes.byref(place), size, unique_id.to_struct(), rank, ctypes.byref(config))
-            _issue("onecclCommInitRankConfig", *arguments, keep=(place, config))
+            issue("onecclCommInitRankConfig", *arguments, keep=(place, config))
         self._adopt(place)
 
     def _adopt(self, place: ctypes.c_void_p) -> None:
@@ -228,7 +155,7 @@ class Communicator:
         send, recv = _pair(send, recv)
         _same(send, recv)
         arguments = (send.address, recv.address, send.count, send.dtype, _op(op, send), self.handle, None)
-        _issue("onecclAllReduce", *arguments, keep=(send, recv))
+        issue("onecclAllReduce", *arguments, keep=(send, recv))
 
     def reduce(self, send: Any, recv: Any, root: int, op: int = ReduceOp.SUM) -> None:
         """The same on ``root`` only; ``recv`` may be None elsewhere, and in place is the same buffer twice."""
@@ -238,7 +165,7 @@ class Communicator:
             _same(send, recv)
         to = recv.address if recv else None
         arguments = (send.address, to, send.count, send.dtype, _op(op, send), root, self.handle, None)
-        _issue("onecclReduce", *arguments, keep=(send, recv))
+        issue("onecclReduce", *arguments, keep=(send, recv))
 
     def broadcast(self, recv: Any, root: int, send: Any = None) -> None:
         """``recv`` = the ``send`` of ``root``; without ``send``, root's own ``recv``."""
@@ -246,14 +173,14 @@ class Communicator:
         send = recv if send is None else buffer_of(send)
         _same(send, recv)
         arguments = (send.address, recv.address, recv.count, recv.dtype, root, self.handle, None)
-        _issue("onecclBroadcast", *arguments, keep=(send, recv))
+        issue("onecclBroadcast", *arguments, keep=(send, recv))
 
     def reduce_scatter(self, send: Any, recv: Any, op: int = ReduceOp.SUM) -> None:
         """``recv`` = this rank's piece of the reduction of all ranks' ``send``, which has a piece for each rank."""
         send, recv = buffer_of(send), to_write(recv, "what is received into")
         self._pieces(send, recv)
         arguments = (send.address, recv.address, recv.count, recv.dtype, _op(op, send), self.handle, None)
-        _issue("onecclReduceScatter", *arguments, keep=(send, recv))
+        issue("onecclReduceScatter", *arguments, keep=(send, recv))
 
     def scatter(self, send: Any, recv: Any, root: int) -> None:
         """``recv`` = this rank's piece of the ``send`` of ``root``; ``send`` may be None elsewhere."""
@@ -263,14 +190,14 @@ class Communicator:
             self._pieces(send, recv)
         source = send.address if send else None
         arguments = (source, recv.address, recv.count, recv.dtype, root, self.handle, None)
-        _issue("onecclScatter", *arguments, keep=(send, recv))
+        issue("onecclScatter", *arguments, keep=(send, recv))
 
     def all_gather(self, send: Any, recv: Any) -> None:
         """``recv`` = all ranks' ``send``, by rank."""
         send, recv = buffer_of(send), to_write(recv, "what is received into")
         self._pieces(recv, send)
         arguments = (send.address, recv.address, send.count, send.dtype, self.handle, None)
-        _issue("onecclAllGather", *arguments, keep=(send, recv))
+        issue("onecclAllGather", *arguments, keep=(send, recv))
 
     def all_to_all(self, send: Any, recv: Any) -> None:
         """``recv`` = this rank's pieces of all ranks' ``send``, by rank."""
@@ -280,7 +207,7 @@ class Communicator:
         if send.count % size:
             raise ValueError(f"{send.count} elements make no {size} equal pieces")
         arguments = (send.address, recv.address, send.count // size, send.dtype, self.handle, None)
-        _issue("onecclAllToAll", *arguments, keep=(send, recv))
+        issue("onecclAllToAll", *arguments, keep=(send, recv))
 
     def all_to_all_v(self, send: Any, send_counts: Sequence[int], recv: Any, recv_counts: Sequence[int]) -> None:
         """The same with ``send_counts[i]`` elements to rank i and ``recv_counts[i]`` from it."""
@@ -295,21 +222,21 @@ class Communicator:
                 raise ValueError(f"{sum(counts)} elements of a buffer of {buffer.count}")
             lists.append((ctypes.c_size_t * size)(*counts))
         arguments = (send.address, lists[0], recv.address, lists[1], send.dtype, self.handle, None)
-        _issue("onecclAllToAllV", *arguments, keep=(send, recv, lists))
+        issue("onecclAllToAllV", *arguments, keep=(send, recv, lists))
 
     def send(self, buffer: Any, peer: int) -> None:
         """To the rank ``peer``, which receives as much."""
         buffer = buffer_of(buffer)
-        _issue("onecclSend", buffer.address, buffer.count, buffer.dtype, peer, self.handle, None, keep=(buffer,))
+        issue("onecclSend", buffer.address, buffer.count, buffer.dtype, peer, self.handle, None, keep=(buffer,))
 
     def recv(self, buffer: Any, peer: int) -> None:
         """From the rank ``peer``, which sends as much."""
         buffer = to_write(buffer, "what is received into")
-        _issue("onecclRecv", buffer.address, buffer.count, buffer.dtype, peer, self.handle, None, keep=(buffer,))
+        issue("onecclRecv", buffer.address, buffer.count, buffer.dtype, peer, self.handle, None, keep=(buffer,))
 
     def barrier(self) -> None:
         """Returns when all ranks have called it; not for groups."""
-        if _open.depth:
+        if is_open():
             raise ValueError("a barrier in a group would wait for nothing")
         self.all_reduce((ctypes.c_float * 1)())
 
@@ -361,7 +288,7 @@ class Communicator:
         count, events = event_handles(wait)
         arguments = (send.address, recv.address, send.count, send.dtype, _op(op, send), self.handle, stream.handle)
         after = (count, events, one_handle(signal))
-        _issue_on(stream, "cclxAllReduceAfter", *arguments, *after, keep=(send, recv, wait, signal))
+        issue_on(stream, "cclxAllReduceAfter", *arguments, *after, keep=(send, recv, wait, signal))
 
     def prepare_mhc(self) -> None:
         """Makes the device ready for mHC boundaries, once on each rank."""
@@ -382,7 +309,7 @@ class Communicator:
         wait = tuple(wait)
         count, events = event_handles(wait)
         arguments = (ctypes.byref(struct), self.handle, stream.handle, count, events, one_handle(signal))
-        _issue_on(stream, name, *arguments, keep=(kept, wait, signal))
+        issue_on(stream, name, *arguments, keep=(kept, wait, signal))
 
     # Life.
 
@@ -390,7 +317,7 @@ class Communicator:
         """A communicator of the ranks that give the same color, ordered by key; None for a rank without color."""
         place = ctypes.c_void_p()
         number = _NO_COLOR if color is None else color
-        _issue("onecclCommSplit", self.handle, number, key, ctypes.byref(place), None, keep=(place,))
+        issue("onecclCommSplit", self.handle, number, key, ctypes.byref(place), None, keep=(place,))
         if color is None:
             return None
         part = Communicator.__new__(Communicator)
