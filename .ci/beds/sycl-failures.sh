@@ -56,6 +56,7 @@ for kind in "${kinds[@]}" native; do
         fails "$kind" aborted "$how"
         # The runtime doesn't hold a natively recorded graph back behind a host task.
         [[ $how == native ]] || fails "$kind" stuck "$how"
+        [[ $how != eager ]] || fails "$kind" second "$how"
         fails "$kind" killed "$how"
     done
 done

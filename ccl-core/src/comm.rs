@@ -325,11 +325,11 @@ impl<D: Device> Communicator<D> {
         said: impl FnOnce(&<D::Endpoint as Endpoint>::Completion, &Arc<Health>),
     ) -> Option<Result<()>> {
         let shared = &*self.shared;
+        // As below.
+        let mut issue = shared.issue.lock();
         if !shared.health.is_sound() || !are_whole(request, io) {
             return None;
         }
-        // As below.
-        let mut issue = shared.issue.lock();
         let executable = match issue.plans.last() {
             Some((last, executable)) if last.is_plainly(request) => executable,
             _ => find(&mut issue.plans, request.count, request.dtype, request.op.code(), request.order)?,
@@ -338,7 +338,7 @@ impl<D: Device> Communicator<D> {
         match unsafe { shared.endpoint.submit_unheard(stream, executable, io) } {
             Ok(None) => {}
             Ok(Some(completion)) => said(&completion, &shared.health),
-            Err(error) => return Some(Err(error)),
+            Err(error) => return Some(Err(shared.health.why(error))),
         }
         Some(Ok(()))
     }
@@ -352,14 +352,15 @@ impl<D: Device> Communicator<D> {
         stream: &<D::Endpoint as Endpoint>::Stream,
         edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
     ) -> Result<<D::Endpoint as Endpoint>::Completion> {
-        self.check_call(request, io)?;
         let shared = &*self.shared;
-        // One lock around plan, number and append: two threads that issue on one communicator get one order.
+        // One lock around check, plan, number and append: two threads that issue on one communicator get one order, and the
+        // communicator may fail while the other one's call is waited for.
         let mut issue = shared.issue.lock();
+        self.check_call(request, io)?;
         self.check_registered(request, io)?;
         let executable = issue.plans.get_or_make(request, || self.prepare(request))?;
         // SAFETY: passed on to the caller.
-        unsafe { shared.endpoint.submit(stream, executable, io, edges) }
+        unsafe { shared.endpoint.submit(stream, executable, io, edges) }.map_err(|error| shared.health.why(error))
     }
 
     #[cold]
@@ -383,11 +384,12 @@ impl<D: Device> Communicator<D> {
         edges: Edges<'_, <D::Endpoint as Endpoint>::Event>,
     ) -> Result<Completion<D>> {
         let shared = &*self.shared;
-        shared.health.check()?;
         let _issue = shared.issue.lock();
+        shared.health.check()?;
         let io = Io { send: std::ptr::null(), recv: std::ptr::null_mut() };
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
+        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges) };
+        let inner = inner.map_err(|error| shared.health.why(error))?;
         Ok(Completion::new(inner, shared.health.clone()))
     }
 }

@@ -199,7 +199,8 @@ pub trait Endpoint: Send + Sync + 'static {
     /// Lets go of a registration. Its calls on this rank have finished.
     fn deregister(&self, number: u32);
 
-    /// Appends the collective to `stream`, in its order and that of `edges`.
+    /// Appends the collective to `stream`, in its order and that of `edges`. Where that has to wait, it gives up soon after
+    /// the endpoint's [`Self::alarm`] was given; nothing is appended when an error is returned.
     ///
     /// # Safety
     /// The buffers of `io` must be valid for the plan until the completion says so, or as long as what records the

@@ -2,7 +2,6 @@
 //! or communicator it is on.
 
 use crate::event::EventSlot;
-use ccl_core::Result;
 use qcell::QCellOwner;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +13,8 @@ const KEPT: usize = 32;
 /// The number of what takes no turn: of it nothing follows for what has one.
 pub(crate) const UNCHAINED: u64 = u64::MAX;
 
-/// The collectives of a device, in the order of their issue. Whoever has it locked has the device's turn to issue.
+/// The collectives of a device, in the order of their issue. Whoever has it locked has the device's turn: to issue, unless
+/// the next place in the order is taken.
 pub(crate) struct Chain {
     /// Opens what only whoever has the turn touches: the device's kernels' arguments and its communicators' events.
     pub(crate) turn: QCellOwner,
@@ -23,6 +23,10 @@ pub(crate) struct Chain {
     /// predecessor's event may neither be used for another call nor go.
     awaited: VecDeque<(Link, Arc<EventSlot>)>,
     issued: u64,
+    /// Whether a call that is to come next waits for the last one, without the lock: see [`Gpu::settle_in_place`].
+    ///
+    /// [`Gpu::settle_in_place`]: crate::gpu::Gpu::settle_in_place
+    pub(crate) is_taken: bool,
     /// Whether collectives were ever on two SYCL queues.
     switched: bool,
     /// The one of the latest of them, by its key.
@@ -67,6 +71,7 @@ impl Chain {
             last: None,
             awaited: VecDeque::with_capacity(2 * KEPT),
             issued: 0,
+            is_taken: false,
             switched: false,
             queue: None,
         }
@@ -98,19 +103,6 @@ impl Chain {
         self.switched |= self.queue.replace(queue).is_some_and(|last| last != queue);
     }
 
-    /// The same for a command list, which can't wait for a SYCL queue's event: that is waited for here.
-    #[inline]
-    pub(crate) fn predecessor_of_list(
-        &self,
-        stream: Option<u64>,
-        finished: &Finished,
-    ) -> Result<Option<Arc<EventSlot>>> {
-        match self.predecessor(stream, finished) {
-            Some(event) if event.on_queue().is_some() => event.settle().map(|()| None),
-            other => Ok(other),
-        }
-    }
-
     /// Adds a collective that has been appended to `stream`, after waiting for `predecessor`. `bounded` says that
     /// nothing but collectives is before it.
     pub(crate) fn push(
@@ -139,7 +131,8 @@ impl Chain {
         }
     }
 
-    /// The event of the latest collective, if that is on `stream` and nobody else holds it but whoever made it.
+    /// The event of the latest collective, if that is on `stream` and nobody else holds it but whoever made it: nobody
+    /// waits for it either, to come next.
     #[inline]
     pub(crate) fn last_alone_on(&self, stream: u64) -> Option<&Arc<EventSlot>> {
         let last = self.last.as_ref()?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Events that a communicator starts with; more are made when so many completions are held at once.
 pub(crate) const FIRST_EVENTS: u32 = 16;
 /// How often a waiter looks up to see whether it should give up.
-const SLICE: Duration = Duration::from_millis(10);
+pub(crate) const SLICE: Duration = Duration::from_millis(10);
 
 struct Pool {
     gpu: Arc<Gpu>,
@@ -110,8 +110,17 @@ impl EventSlot {
 
     /// Waits for its call, whose kernel gives up in time if the other ranks don't come.
     pub(crate) fn settle(&self) -> Result<()> {
-        if self.ends()? {
-            return Ok(());
+        self.settle_unless(&|| false).map(|_| ())
+    }
+
+    /// The same as long as `failed` doesn't say that the wait is for nothing: false then.
+    pub(crate) fn settle_unless(&self, failed: &dyn Fn() -> bool) -> Result<bool> {
+        let since = Instant::now();
+        if self.ends_unless(&mut || failed() || since.elapsed() > self.gpu.patience())? {
+            return Ok(true);
+        }
+        if failed() {
+            return Ok(false);
         }
         let what = format!("a collective before this one on device {} does not end", self.gpu.index());
         Err(Error::Timeout { after: self.gpu.patience(), what })

@@ -12,7 +12,7 @@ use ccl_core::device::{DeviceFacts, DeviceFamily};
 use ccl_core::protocol::LineForm;
 use ccl_core::{Error, Result};
 use level_zero_sys::*;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use qcell::QCellOwnerID;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +23,8 @@ use std::time::Duration;
 pub(crate) struct Gpu {
     // Fields are dropped in this order: what was made in the context before it.
     pub(crate) chain: Mutex<Chain>,
+    /// The next place in the chain has become free.
+    pub(crate) places: Condvar,
     /// Makes what the chain's turn opens.
     pub(crate) turn: QCellOwnerID,
     pub(crate) modules: Modules,
@@ -149,6 +151,7 @@ impl Gpu {
         let turn = chain.turn.id();
         let mut gpu = Gpu {
             chain: Mutex::new(chain),
+            places: Condvar::new(),
             turn,
             modules: Modules::new(turn, bridge.is_ok() || crate::hooks::packed()),
             _owned,

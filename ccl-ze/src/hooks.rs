@@ -95,6 +95,8 @@ switches! {
     LITMUS_GIVES_UP: pub(crate) litmus_gives_up,
     /// This process ends in the middle of its first litmus test, without a word.
     LITMUS_ENDS_THE_PROCESS: pub(crate) litmus_ends_the_process,
+    /// A call on a command list waits for the one before it on another stream as for one on a SYCL queue: on the host.
+    HOST_WAITS: pub(crate) host_waits,
     /// The abort word is never set.
     NO_ABORT: pub(crate) no_abort,
     /// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the

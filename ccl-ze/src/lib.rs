@@ -46,6 +46,7 @@ mod memory;
 mod mhc;
 mod module;
 mod packed;
+mod place;
 mod raw;
 mod recording;
 mod registered;

@@ -2,10 +2,10 @@
 
 use crate::api::ze;
 use crate::capture;
-use crate::chain::UNCHAINED;
+use crate::chain::{Chain, UNCHAINED};
 use crate::communicator::CallOptions;
 use crate::completion::Completion;
-use crate::event::{Events, with_one_more};
+use crate::event::{EventSlot, Events, with_one_more};
 use crate::gpu::Gpu;
 use crate::recording::Recording;
 use crate::stream::Stream;
@@ -13,6 +13,7 @@ use ccl_core::comm::Health;
 use ccl_core::config::EventChoice;
 use ccl_core::{Error, Result};
 use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
+use parking_lot::MutexGuard;
 use qcell::QCell;
 use std::sync::Arc;
 
@@ -59,22 +60,15 @@ impl Replays {
         }
         // It may hold anything: nothing says that it ends.
         stream.mark_foreign();
-        let mut chain = self.gpu.chain.lock();
-        let event = chain.turn.rw(&self.events).take()?;
-        let finished = &self.gpu.finished;
+        let refusal = || self.healths.iter().find_map(|health| health.check().err());
         // What holds no collective takes no turn among them.
         let chained = self.recording.has_calls();
-        let predecessor = match chained {
-            true => chain.predecessor_of_list(stream.order(), finished),
-            false => Ok(None),
+        let taken = match chained {
+            true => self.next(stream, &|| refusal().is_some()),
+            false => Ok((self.gpu.chain.lock(), None)),
         };
-        let predecessor = match predecessor {
-            Ok(predecessor) => predecessor,
-            Err(error) => {
-                event.give_back();
-                return Err(error);
-            }
-        };
+        let (mut chain, predecessor) = taken.map_err(|error| refusal().unwrap_or(error))?;
+        let event = chain.turn.rw(&self.events).take()?;
         let appended = {
             let _guard = stream.lock.lock();
             with_one_more(options.after, predecessor.as_ref(), |waits| append(stream.list(), event.handle, waits))
@@ -86,7 +80,7 @@ impl Replays {
         match chained {
             true => {
                 self.recording.begun(&event);
-                chain.push(stream.id, &event, false, predecessor, finished);
+                chain.push(stream.id, &event, false, predecessor, &self.gpu.finished);
             }
             false => event.issued(UNCHAINED, false),
         }
@@ -96,6 +90,17 @@ impl Replays {
             unsafe { ze!(self.gpu.api, zeCommandListAppendSignalEvent(stream.list(), signal))? };
         }
         Ok(Completion::of_replay(event, self.healths.clone()))
+    }
+
+    /// The chain, for a run that comes next, and what that must wait for; an error as soon as `failed`.
+    fn next(
+        &self,
+        stream: &Stream,
+        failed: &dyn Fn() -> bool,
+    ) -> Result<(MutexGuard<'_, Chain>, Option<Arc<EventSlot>>)> {
+        let mut chain = self.gpu.place(failed)?;
+        let predecessor = self.gpu.predecessor_of_list(&mut chain, stream.order(), failed)?;
+        Ok((chain, predecessor))
     }
 
     /// Waits for the runs, as long as that is worth it; false if one is left. What they use is then lost instead of freed.

@@ -6,7 +6,8 @@
 //   outside  buffers that are not memory of the device (CCLX_CHECK=local)
 //   absent   the last rank makes no call (a short CCLX_TIMEOUT_MS)
 //   aborted  rank 0 aborts while it waits for the last rank
-//   stuck    rank 0 aborts while its calls can't begin
+//   stuck    rank 0 aborts while its calls can't begin; eager, another thread's call on host buffers waits for that
+//   second   the same, and the other thread's call is on a second queue while the first one records
 //   killed   the last rank is killed in the middle of its calls
 // With CCLX_ON_ERROR=log, or the first failure ends the process. FAILING_PATIENCE is how many seconds a failure may take to
 // be noticed, 30 unless said.
@@ -292,9 +293,55 @@ void aborted(Rank &rank, const std::string &how) {
     CHECK(onecclCommDestroy(rank.comm));
 }
 
+// A call of another thread that the host holds back until the one before it has finished, as on a command list or behind a
+// queue that records. It is to fail with the communicator, and to leave nothing behind.
+class Behind {
+  public:
+    Behind(Rank &rank, bool second) : rank(rank), second(second), memory(rank, count), given(values(count, [](size_t i) { return value(5, 6, i); })) {
+        memory.put(rank.pool[1], given);
+        rank.pool[1].wait();
+        thread = std::thread([this] {
+            code = this->second ? onecclAllReduce(memory.at, memory.at, count, type, onecclSum, this->rank.comm, &this->rank.pool[0])
+                                : onecclAllReduce(host, host + 1, 1, type, onecclSum, this->rank.comm, nullptr);
+            text = onecclGetLastError(nullptr);
+            over = true;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        if (over)
+            fail("a call doesn't wait for the one before it: code " + std::to_string(code) + ", " + text);
+    }
+
+    // Since then the communicator has been aborted.
+    void fails(std::chrono::steady_clock::time_point since) {
+        // If it doesn't, the alarm ends this.
+        thread.join();
+        if (std::chrono::steady_clock::now() - since > std::chrono::seconds(10))
+            fail("a call that can't begin notices an abort too late");
+        if (code == onecclSuccess || !contains(text, "onecclCommAbort was called"))
+            fail("a call that can't begin has code " + std::to_string(code) + ", " + text);
+        if (!rank.pool[0].ext_oneapi_empty() || host[1] != 0)
+            fail("a call that was not made left something behind");
+        std::vector<float> got(count);
+        rank.pool[1].memcpy(got.data(), memory.at, count * sizeof(float)).wait();
+        if (got != given)
+            fail("a call that was not made wrote something");
+    }
+
+  private:
+    Rank &rank;
+    bool second;
+    Memory<float> memory;
+    std::vector<float> given;
+    float host[2] = {1, 0};
+    onecclResult_t code = onecclSuccess;
+    std::string text;
+    std::atomic<bool> over{false};
+    std::thread thread;
+};
+
 // Rank 0 aborts while its call is behind work of its own that ends only after that. (One call: a barrier for what is behind
 // that work has the runtime wait for it.)
-void stuck(Rank &rank, const std::string &how) {
+void stuck(Rank &rank, const std::string &how, bool second) {
     Turn turn(rank);
     Work work(rank, how, [&](sycl::queue &queue) {
         CHECK(onecclReduceScatter(turn.gathered.at, turn.scattered.at, count, type, onecclSum, rank.comm, &queue));
@@ -314,13 +361,26 @@ void stuck(Rank &rank, const std::string &how) {
     work.enqueue();
     meet(rank, "in");
     if (rank.rank == 0) {
+        Graph graph(rank.current.get_context(), rank.device);
+        if (second)
+            graph.begin_recording(rank.current);
+        // What is recorded waits for nothing that runs, and nothing for that.
+        std::optional<Behind> behind;
+        if (!work.recorded())
+            behind.emplace(rank, second);
         const auto since = std::chrono::steady_clock::now();
         check(OURS(onecclCommAbort)(rank.comm), "onecclCommAbort");
         const auto took = std::chrono::steady_clock::now() - since;
+        if (behind)
+            behind->fails(since);
+        if (second)
+            graph.end_recording();
+        if (!graph.get_nodes().empty())
+            fail("a graph has what nobody put there");
         for (int peer = 1; peer < rank.ranks; ++peer)
             from_store(rank, "told" + std::to_string(peer), 1);
         free = true;
-        if (took > std::chrono::seconds(20))
+        if (took > std::chrono::seconds(10))
             fail("onecclCommAbort waits for what is before its calls");
     }
     settle(rank);
@@ -442,7 +502,9 @@ void of_rank(int number, int ranks, const std::string &store, const std::string 
         } else if (scenario == "aborted") {
             aborted(rank, how);
         } else if (scenario == "stuck") {
-            stuck(rank, how);
+            stuck(rank, how, false);
+        } else if (scenario == "second") {
+            stuck(rank, how, true);
         } else if (scenario == "killed") {
             killed(rank, how);
         } else if (scenario == "outside") {
@@ -472,5 +534,5 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    fail("usage: failing RANKS odd|outside|absent|aborted|stuck|killed eager|graph|native");
+    fail("usage: failing RANKS odd|outside|absent|aborted|stuck|second|killed eager|graph|native");
 }

@@ -52,6 +52,8 @@ impl<D: Device> Communicator<D> {
         }
         // One lock around plan, number and append: two threads that issue on one communicator get one order.
         let mut issue = shared.issue.lock();
+        // It may have failed while the other one's call was waited for.
+        shared.health.check()?;
         let make = || {
             let nothing = call.count == 0 && table.is_none() && call.what != Collective::Barrier;
             if nothing {
@@ -70,7 +72,8 @@ impl<D: Device> Communicator<D> {
             }
         };
         // SAFETY: passed on to the caller.
-        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges)? };
+        let inner = unsafe { shared.endpoint.submit(stream, executable, io, edges) };
+        let inner = inner.map_err(|error| shared.health.why(error))?;
         Ok(Completion::new(inner, shared.health.clone()))
     }
 
@@ -100,8 +103,10 @@ impl<D: Device> Communicator<D> {
             recv: io.recv.wrapping_byte_add(to.offset as usize),
         };
         let _issue = shared.issue.lock();
+        shared.health.check()?;
         // SAFETY: passed on to the caller; the piece lies in both buffers.
-        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges)? };
+        let inner = unsafe { shared.endpoint.submit(stream, &executable, io, edges) };
+        let inner = inner.map_err(|error| shared.health.why(error))?;
         Ok(Completion::new(inner, shared.health.clone()))
     }
 }

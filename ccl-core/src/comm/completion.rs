@@ -34,6 +34,12 @@ impl Health {
         if self.status.is_sound() { Ok(()) } else { self.status.fault().map_or(Ok(()), Err) }
     }
 
+    /// Why a call was not made that the device refused for `error`: a communicator that has failed meanwhile says so.
+    #[cold]
+    pub(super) fn why(&self, error: Error) -> Error {
+        self.check().err().unwrap_or(error)
+    }
+
     /// The same before work that holds its calls is begun anew: the communicator must still be there.
     pub fn check_open(&self) -> Result<()> {
         self.check()?;

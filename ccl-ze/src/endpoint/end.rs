@@ -46,7 +46,8 @@ impl ZeEndpoint {
         let mut running: Vec<_> =
             self.recordings.lock().iter().filter_map(|recording| recording.upgrade()?.run()).collect();
         {
-            let chain = self.gpu.chain.lock();
+            // Whoever has it may be in a runtime that waits for the device.
+            let Some(chain) = self.gpu.chain.try_lock_until(deadline) else { return false };
             running.extend(self.events.ro(&chain.turn).unfinished());
             running.extend(self.loose_events.ro(&chain.turn).unfinished());
         }

@@ -72,6 +72,12 @@ impl HostWords {
         *self.recorded.lock() = Recorded::InMany;
     }
 
+    /// Whether the communicator has failed, or was aborted: whoever looks at that afterwards finds why.
+    pub(super) fn is_aborted(&self) -> bool {
+        // SAFETY: only the address of the field is computed.
+        self.word(unsafe { &raw mut (*self.block()).abort }).load(Ordering::Acquire) != 0
+    }
+
     fn block(&self) -> *mut HostBlock {
         self.memory.address.cast()
     }

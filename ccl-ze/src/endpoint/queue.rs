@@ -137,8 +137,9 @@ impl ZeEndpoint {
         unless_recording: bool,
     ) -> Result<Option<Completed>> {
         let slot = self.take_queue_event(queue)?;
+        let failed = || self.host.is_aborted();
         // The lock is held over the submission: the chain's order is the order of issue.
-        let mut chain = self.gpu.chain.lock();
+        let mut chain = self.gpu.place(&failed)?;
         let finished = &self.gpu.finished;
         let predecessor = chain.predecessor(stream.order(), finished);
         let after = match &predecessor {
@@ -153,7 +154,7 @@ impl ZeEndpoint {
                 match slot.on_queue() {
                     Some(event) if event.can_be_awaited(&self.gpu)? => Some(event),
                     // The runtime can wait neither for an event of Level Zero's nor for a queue that records by now.
-                    _ => slot.settle().map(|()| None)?,
+                    _ => self.gpu.settle_in_place(&mut chain, slot, &failed).map(|()| None)?,
                 }
             }
         };

@@ -51,19 +51,13 @@ impl ZeEndpoint {
         edges: Edges<'_, ze_event_handle_t>,
     ) -> Result<Completed> {
         let in_order = stream.order().is_some();
+        let failed = || self.host.is_aborted();
         // The lock is held over the append: the chain's order is the order of issue.
-        let mut chain = self.gpu.chain.lock();
+        let mut chain = self.gpu.place(&failed)?;
+        let predecessor = self.gpu.predecessor_of_list(&mut chain, stream.order(), &failed)?;
         // Only lists that are in order can signal counter-based events.
         let events = if in_order { &self.events } else { &self.loose_events };
         let event = chain.turn.rw(events).take()?;
-        let finished = &self.gpu.finished;
-        let predecessor = match chain.predecessor_of_list(stream.order(), finished) {
-            Ok(predecessor) => predecessor,
-            Err(error) => {
-                event.give_back();
-                return Err(error);
-            }
-        };
         if !edges.after.is_empty() || predecessor.as_ref().is_some_and(|event| !event.is_bounded()) {
             stream.mark_foreign();
         }
@@ -82,7 +76,7 @@ impl ZeEndpoint {
             self.host.took_next();
         }
         self.keep_table(executable, &event);
-        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, finished);
+        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, &self.gpu.finished);
         Ok(Completed::Issued(event))
     }
 
