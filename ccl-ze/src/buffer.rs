@@ -44,7 +44,7 @@ pub struct Buffer<T> {
 /// A buffer's memory, and what of ours uses it.
 pub(crate) struct Storage {
     pub(crate) memory: Arc<Allocation>,
-    /// The collective that uses it last.
+    /// The collective that uses it last, by the number in the device's chain: those before it are over when it is.
     used: Mutex<Option<Arc<EventSlot>>>,
 }
 
@@ -52,7 +52,13 @@ impl Storage {
     /// Keeps the memory until the call is over, or as long as it may be replayed.
     pub(crate) fn used_by(&self, call: &Completed) {
         match call {
-            Completed::Issued(event) => *self.used.lock() = Some(event.clone()),
+            Completed::Issued(event) => {
+                let mut used = self.used.lock();
+                // Threads that share the memory may come here in another order than their calls were issued in.
+                if used.as_ref().is_none_or(|noted| noted.number() < event.number()) {
+                    *used = Some(event.clone());
+                }
+            }
             Completed::Recorded(recording, _) => recording.keep(self.memory.clone()),
         }
     }
@@ -163,5 +169,50 @@ impl Drop for Storage {
             tracing::error!("a collective that uses a buffer is still unfinished; the buffer's memory is not freed");
             std::mem::forget((self.used.get_mut().take(), self.memory.clone()));
         }
+    }
+}
+
+#[cfg(all(test, feature = "soft"))]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::api::ze;
+    use crate::communicator::Communicator;
+    use ccl_core::bootstrap;
+    use ccl_core::config::{Config, DeviceChoice};
+    use ccl_core::{DataType, ReduceOp};
+    use std::time::Duration;
+
+    /// Two threads have made calls on two streams, and the one whose call is the later notes it first.
+    #[test]
+    fn the_later_call_counts_in_whatever_order_they_are_noted() {
+        let config = Config { device: DeviceChoice::Soft, ..Config::default() };
+        let mesh = bootstrap::local(1).unwrap().remove(0);
+        let comm = Communicator::builder_with(config).device(2).init_local(mesh).unwrap();
+        let [free, held] = [0, 1].map(|queue| comm.stream(queue).unwrap());
+        let buffer = comm.alloc::<f32>(100).unwrap();
+        let request = comm.request(100, DataType::Float32, ReduceOp::Sum);
+        let at = buffer.address();
+        let call = |stream| {
+            // SAFETY: the buffer has as many elements and is dropped after the wait for both.
+            unsafe { comm.all_reduce_raw(&request, at, at, stream, &[]).unwrap() }
+        };
+        let gate = EventSlot::stale(comm.gpu()).unwrap();
+        let first = call(&free);
+        first.wait().unwrap();
+        held.wait_on(&gate).unwrap();
+        let second = call(&held);
+        for done in [&second, &first] {
+            buffer.used_by(done.device());
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                // SAFETY: a live event.
+                unsafe { ze!(comm.gpu().api, zeEventHostSignal(gate.handle)).unwrap() };
+            });
+            assert!(buffer.storage().settle());
+            assert_eq!(second.is_finished(), Ok(true), "only the earlier call was waited for");
+        });
     }
 }
