@@ -196,7 +196,7 @@ pub trait Endpoint: Send + Sync + 'static {
     /// Fails unless `io` of so many bytes each lies where `registered` says, in what is registered.
     fn check_registered(&self, registered: &Registered, bytes: u64, io: Io) -> Result<()>;
 
-    /// Lets go of a registration. Its calls on this rank have finished.
+    /// Lets go of a registration. Its calls on this rank have finished; recordings keep what those in them use.
     fn deregister(&self, number: u32);
 
     /// Appends the collective to `stream`, in its order and that of `edges`. Where that has to wait, it gives up soon after

@@ -21,7 +21,7 @@ use crate::memory::{Allocation, Details, Imported, SharedHost};
 use crate::mhc;
 use crate::module::KernelId;
 use crate::recording::{Kept, Recording};
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::stream::Stream;
 use ccl_core::collective::Pieces;
 use ccl_core::device::{DeviceFamily, Edges, Endpoint, Io};
@@ -105,11 +105,12 @@ enum Kind {
         groups: u32,
         arguments: [u64; PUSH_ARGS.len()],
     },
-    /// The same of direct (`DIRECT_ARGS`).
+    /// The same of direct (`DIRECT_ARGS`), and the table that the arguments name.
     Direct {
         kernel: KernelId,
         groups: u32,
         arguments: [u64; DIRECT_ARGS.len()],
+        table: Arc<registry::Table>,
     },
     /// A boundary, with the caller's memory among its arguments.
     Mhc(mhc::Launch),
@@ -335,12 +336,13 @@ impl Endpoint for ZeEndpoint {
                     (self.state.address as u64, self.host.memory.address as u64, self.table.address as u64);
                 let (count, period) = (push.geometry.count(), push.geometry.period());
                 if mode == Mode::Direct {
-                    let buffers = self.registry.table(request, &self.stream)? as u64;
+                    let table = self.registry.table(request, &self.stream)?;
                     // Direct takes no factor. In its place comes which registrations the call is of: checked calls
                     // compare it.
                     let registered = registrations(request);
+                    let buffers = table.address();
                     let arguments = [0, 0, state, host, peers, buffers, count, period, registered, kind, rank, n];
-                    Kind::Direct { kernel, groups, arguments }
+                    Kind::Direct { kernel, groups, arguments, table }
                 } else {
                     let (mode, part, rounds) = (mode as u64, u64::from(part), u64::from(rounds));
                     let arguments =
@@ -425,8 +427,7 @@ impl Endpoint for ZeEndpoint {
     }
 
     fn deregister(&self, number: u32) {
-        let recorded = self.memory.get().is_some_and(|memory| Arc::strong_count(memory) > 1);
-        self.registry.remove(number, recorded);
+        self.registry.remove(number);
     }
 
     #[inline]

@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// memory is coherent. Elsewhere it serves as any other buffer does.
 ///
 /// The memory stays allocated as long as this lives. Dropping it waits for the calls on this rank that were given it;
-/// afterwards no rank may be given its own handle of the same registration any more.
+/// afterwards no rank may be given its own handle of the same registration any more. Recordings that hold calls of it keep
+/// what these use, and can be replayed.
 pub struct RegisteredBuffer<T> {
     communicator: Communicator,
     storage: Arc<Storage>,

@@ -8,7 +8,6 @@ use ccl_core::plan::{Registered, Request};
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -21,11 +20,22 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Inner {
     /// By number.
-    buffers: BTreeMap<u32, Shared>,
-    /// For the numbers of an input and an output: where they begin on every rank, as direct kernels want it.
-    tables: BTreeMap<(u32, u32), Allocation>,
-    /// What recordings may still use.
-    retired: Vec<(Option<Shared>, Vec<Allocation>)>,
+    buffers: BTreeMap<u32, Arc<Shared>>,
+    /// By the numbers of an input and an output.
+    tables: BTreeMap<(u32, u32), Arc<Table>>,
+}
+
+/// Where an input and an output begin on every rank, as direct kernels want it. What it names stays mapped while it lives,
+/// as in recordings, which keep the tables of their calls.
+pub(crate) struct Table {
+    memory: Allocation,
+    _buffers: [Arc<Shared>; 2],
+}
+
+impl Table {
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address as u64
+    }
 }
 
 /// One registration.
@@ -72,7 +82,8 @@ impl Registry {
             imports.push(import);
         }
         let (begin, own) = (memory.address as u64, Exported::new(memory.clone())?);
-        self.inner.lock().buffers.insert(number, Shared { addresses, begin, bytes, _imports: imports, _own: own });
+        let shared = Shared { addresses, begin, bytes, _imports: imports, _own: own };
+        self.inner.lock().buffers.insert(number, Arc::new(shared));
         Ok(())
     }
 
@@ -95,34 +106,32 @@ impl Registry {
         Ok(())
     }
 
-    /// Lets go of a registration whose calls have finished; `recorded` says that recordings may have more of them.
-    pub(crate) fn remove(&self, number: u32, recorded: bool) {
+    /// Lets go of a registration whose calls have finished.
+    pub(crate) fn remove(&self, number: u32) {
         let mut inner = self.inner.lock();
-        let buffer = inner.buffers.remove(&number);
-        let concerned: Vec<_> =
-            inner.tables.keys().copied().filter(|pair| [pair.0, pair.1].contains(&number)).collect();
-        let tables: Vec<_> = concerned.iter().filter_map(|pair| inner.tables.remove(pair)).collect();
-        if recorded {
-            inner.retired.push((buffer, tables));
-        }
+        inner.buffers.remove(&number);
+        inner.tables.retain(|pair, _| ![pair.0, pair.1].contains(&number));
     }
 
     /// The table of the buffers that a request lies in.
-    pub(crate) fn table(&self, request: &Request, stream: &Stream) -> Result<*mut c_void> {
+    pub(crate) fn table(&self, request: &Request, stream: &Stream) -> Result<Arc<Table>> {
         let registered = request.registered.ok_or_else(|| unknown("send"))?;
         let pair = (registered.send.registration, registered.recv.registration);
         let mut inner = self.inner.lock();
         if let Some(table) = inner.tables.get(&pair) {
-            return Ok(table.address);
+            return Ok(table.clone());
         }
         let send = inner.buffers.get(&pair.0).ok_or_else(|| unknown("send"))?;
         let recv = inner.buffers.get(&pair.1).ok_or_else(|| unknown("receive"))?;
         let words: Vec<u64> = send.addresses.iter().chain(&recv.addresses).copied().collect();
-        let table = Allocation::device(&self.gpu, size_of_val(words.as_slice()))?;
+        let buffers = [send.clone(), recv.clone()];
+        let memory = Allocation::device(&self.gpu, size_of_val(words.as_slice()))?;
         // SAFETY: the table has room for the words, which live until the stream has settled.
-        unsafe { stream.copy(table.address, words.as_ptr().cast(), size_of_val(words.as_slice()), &[])? };
+        unsafe { stream.copy(memory.address, words.as_ptr().cast(), size_of_val(words.as_slice()), &[])? };
         stream.settle()?;
-        Ok(inner.tables.entry(pair).or_insert(table).address)
+        let table = Arc::new(Table { memory, _buffers: buffers });
+        inner.tables.insert(pair, table.clone());
+        Ok(table)
     }
 }
 

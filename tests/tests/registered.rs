@@ -202,31 +202,90 @@ fn what_cannot_be_is_refused() {
     });
 }
 
+/// Runs `cycle` so often that whatever one of them left behind would be seen: no descriptors, no mappings.
+fn leaves_nothing(mut cycle: impl FnMut(u64)) {
+    let held = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        (descriptors, std::fs::read_to_string("/proc/self/maps").unwrap().lines().count())
+    };
+    let mut most = (0, 0);
+    for turn in 0..80 {
+        cycle(turn);
+        let (descriptors, maps) = held();
+        if turn < 20 {
+            most = (most.0.max(descriptors), most.1.max(maps));
+        } else {
+            assert!(descriptors <= most.0 && maps <= most.1 + 2, "turn {turn}: {descriptors} {maps}, before {most:?}");
+        }
+    }
+}
+
+fn register_and_reduce(comm: &Communicator, stream: &Stream) {
+    let buffer = comm.alloc::<f32>(COUNT).unwrap();
+    let handle = comm.register(&buffer).unwrap();
+    let call = comm.all_reduce_registered((&handle, 0), (&handle, 0), COUNT, ReduceOp::Max, stream);
+    call.unwrap().wait().unwrap();
+}
+
 #[test]
 fn registrations_leave_nothing_behind() {
     group("registrations_leave_nothing_behind", 2).run(|rank| {
         let comm = rank.communicator();
         let stream = comm.stream(0).unwrap();
-        let held = || {
-            let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
-            (descriptors, std::fs::read_to_string("/proc/self/maps").unwrap().lines().count())
-        };
-        let mut most = (0, 0);
-        for turn in 0..80 {
-            let buffer = comm.alloc::<f32>(COUNT).unwrap();
-            let handle = comm.register(&buffer).unwrap();
-            let call = comm.all_reduce_registered((&handle, 0), (&handle, 0), COUNT, ReduceOp::Max, &stream);
-            call.unwrap().wait().unwrap();
-            drop((handle, buffer));
-            let (descriptors, maps) = held();
-            if turn < 20 {
-                most = (most.0.max(descriptors), most.1.max(maps));
-            } else {
-                assert!(
-                    descriptors <= most.0 && maps <= most.1 + 2,
-                    "turn {turn}: {descriptors} {maps}, before {most:?}"
-                );
+        leaves_nothing(|_| register_and_reduce(&comm, &stream));
+    });
+}
+
+/// Nor where there is a graph that has nothing to do with them.
+#[test]
+fn registrations_beside_a_graph() {
+    group("registrations_beside_a_graph", 2).run(|rank| {
+        let comm = rank.communicator();
+        let [stream, copies] = [0, 1].map(|queue| comm.stream(queue).unwrap());
+        let mut other = comm.alloc::<f32>(100).unwrap();
+        stream.begin_capture().unwrap();
+        drop(comm.all_reduce_in_place(&mut other, ReduceOp::Sum, &stream).unwrap());
+        let graph = stream.end_capture().unwrap().instantiate().unwrap();
+        leaves_nothing(|_| register_and_reduce(&comm, &stream));
+        let part = |i: usize| (1 + i % 7) as f32;
+        other.write(&copies, &std::array::from_fn::<_, 100, _>(|i| part(i) * (1 + rank.rank) as f32)).unwrap();
+        // SAFETY: typed memory stays with the graph.
+        unsafe { graph.launch(&stream, CallOptions::default()) }.unwrap().wait().unwrap();
+        let mut got = [0.0; 100];
+        other.read(&copies, &mut got).unwrap();
+        assert_eq!(got, std::array::from_fn(|i| part(i) * 3.0));
+    });
+}
+
+/// A graph keeps the registrations that its calls are of, though their handles are dropped. They go when it does.
+#[test]
+fn a_graph_keeps_its_registrations() {
+    group("a_graph_keeps_its_registrations", 2).run(|rank| {
+        let comm = rank.communicator();
+        let [stream, copies] = [0, 1].map(|queue| comm.stream(queue).unwrap());
+        leaves_nothing(|turn| {
+            let mut send = comm.alloc::<f32>(COUNT).unwrap();
+            let recv = comm.alloc::<f32>(COUNT).unwrap();
+            let (from, to) = (comm.register(&send).unwrap(), comm.register(&recv).unwrap());
+            assert!(is_direct(&comm, &from));
+            stream.begin_capture().unwrap();
+            let call = comm.all_reduce_registered((&from, 0), (&to, 0), COUNT, ReduceOp::Sum, &stream);
+            drop(call.unwrap());
+            let graph = stream.end_capture().unwrap().instantiate().unwrap();
+            drop((from, to));
+            // What was let go of would be in use for this by now.
+            for _ in 0..3 {
+                register_and_reduce(&comm, &stream);
             }
-        }
+            for replay in 0..2 {
+                let all = inputs(2, 2 * turn + replay, COUNT);
+                send.write(&copies, floats(&all[rank.rank])).unwrap();
+                // SAFETY: typed memory stays with the graph.
+                unsafe { graph.launch(&stream, CallOptions::default()) }.unwrap().wait().unwrap();
+                let mut got = vec![0f32; COUNT];
+                recv.read(&copies, &mut got).unwrap();
+                assert!(got == floats(&data::expected(DataType::Float32, &all, None)), "turn {turn}, {replay}");
+            }
+        });
     });
 }

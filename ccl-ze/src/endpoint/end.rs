@@ -25,6 +25,9 @@ impl ZeEndpoint {
         if let Some(table) = executable.table() {
             recording.keep(table.clone());
         }
+        if let Kind::Direct { table, .. } = &executable.kind {
+            recording.keep(table.clone());
+        }
         recording.keep(self.memory().clone());
         if executable.is_counted() {
             self.host.is_in(recording);

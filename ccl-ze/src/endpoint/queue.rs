@@ -245,7 +245,7 @@ impl ZeEndpoint {
             Kind::Ring { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
             Kind::Push { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
             Kind::Channel { kernel, groups, arguments, .. } => launch(*kernel, *groups, put(arguments, io, room)),
-            Kind::Direct { kernel, groups, arguments } => launch(*kernel, *groups, put(arguments, io, room)),
+            Kind::Direct { kernel, groups, arguments, .. } => launch(*kernel, *groups, put(arguments, io, room)),
             Kind::Fused(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
             Kind::Mhc(ready) => launch(ready.kernel, ready.groups, &ready.arguments),
         }

@@ -208,7 +208,7 @@ impl ZeEndpoint {
                 kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
             // SAFETY: as above; the other ranks' buffers stay registered while the executable is in use.
-            Kind::Direct { kernel: id, groups, arguments } => unsafe {
+            Kind::Direct { kernel: id, groups, arguments, .. } => unsafe {
                 kernel(id).launch(turn, list, *groups, first, arguments, signal, after)
             },
             // SAFETY: as above; the buffers are among its arguments.
