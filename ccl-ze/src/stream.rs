@@ -346,9 +346,9 @@ impl Stream {
         }
     }
 
-    /// Events that are still looked at may neither be used again nor go.
-    fn lose_awaited(&mut self) {
-        std::mem::forget(std::mem::take(self.awaited.get_mut()));
+    /// What is on the list may still run: the events that it looks at may neither be used again nor go, nor may the context.
+    fn give_up(&mut self) {
+        std::mem::forget((std::mem::take(self.awaited.get_mut()), self.gpu.clone()));
     }
 
     /// Fails if the stream is on another device.
@@ -381,7 +381,7 @@ impl Drop for Stream {
                 && let Err(error) = self.settle()
             {
                 tracing::error!("events that a list of the caller's waits for are not freed: {error}");
-                self.lose_awaited();
+                self.give_up();
             }
             return;
         }
@@ -389,7 +389,7 @@ impl Drop for Stream {
         if let Err(error) = self.settle() {
             // A list may not be destroyed under its work.
             tracing::error!("a stream is not freed: {error}");
-            self.lose_awaited();
+            self.give_up();
             return;
         }
         // SAFETY: made in `new`, and its work has finished. A failure can't be helped here.

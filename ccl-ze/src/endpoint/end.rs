@@ -101,6 +101,7 @@ impl Drop for ZeEndpoint {
             loose.forget();
             queued.iter_mut().for_each(Events::forget);
             std::mem::forget(self.memory().clone());
+            std::mem::forget(std::mem::take(self.tables.get_mut()));
             self.mhc.get().inspect(|workspace| workspace.forget());
             return;
         }
