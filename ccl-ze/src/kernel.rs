@@ -173,12 +173,21 @@ impl Kernel {
         let api = &*self.api;
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        let mut words = *words;
-        words[..2].copy_from_slice(&first);
+        let whole = || {
+            let mut whole = *words;
+            whole[..2].copy_from_slice(&first);
+            whole
+        };
         if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
             let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
-            // Packed, only the first is an argument.
-            let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
+            let word = |i: usize| first.get(i).unwrap_or(&words[i]);
+            let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const *word(i)).cast_mut().cast());
+            let structure;
+            // The first is the only argument then.
+            if self.packed {
+                structure = whole();
+                pointers[0] = structure.as_ptr().cast_mut().cast();
+            }
             let (pointers, nothing) = (pointers.as_mut_ptr(), std::ptr::null());
             api.count();
             // SAFETY: live list, kernel and events; at least one pointer per argument, each to a value at least as wide as
@@ -186,7 +195,7 @@ impl Kernel {
             let code = unsafe { launch(list, self.handle, count, size, pointers, nothing, signal, waits, wait_list) };
             return api.check("zeCommandListAppendLaunchKernelWithArguments", code);
         }
-        self.set_each(turn.rw(&self.set), &words)?;
+        self.set_each(turn.rw(&self.set), &whole())?;
         // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
         unsafe {
             ze!(api, zeCommandListAppendLaunchKernel(list, self.handle, &raw const count, signal, waits, wait_list))
