@@ -2,7 +2,8 @@
 # neo-tests.sh [DEVICE...]
 # Runs tests/tests/neo_*.rs on the bed that neo.sh made, on each kind of pretended device (all by default): the host
 # path with counter-based events under parameter validation, with regular events under the events and leak checkers as
-# well, what makes findings of its own without the layer; and, on bmg, what a call costs on the host.
+# well, what makes findings of its own without the layer, and memory in another's place; and, on bmg, what a call costs on
+# the host.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +18,8 @@ cd "$repo"
 path=$(built_program ccl-tests test neo_host_path)
 cost=$(built_program ccl-tests test neo_host_cost)
 graph=$(built_program ccl-tests test neo_graph)
-[[ -n $path && -n $cost && -n $graph ]] || die "cargo built no NEO tests"
+address=$(built_program ccl-tests test neo_same_address)
+[[ -n $path && -n $cost && -n $graph && -n $address ]] || die "cargo built no NEO tests"
 
 on_neo() {
     say "--- $*"
@@ -37,6 +39,9 @@ for device in "$@"; do
     CCLX_EVENTS=regular on_neo --device "$device" --mode full "$path" "${harness[@]}" --skip "$refused"
     CCLX_EVENTS=counter on_neo --device "$device" --mode params "$graph" "${harness[@]}"
     on_neo --device "$device" --mode bare "$path" "${harness[@]}" --exact "$refused"
+    # What the driver frees is written over, and not handed out again at once.
+    GLIBC_TUNABLES=glibc.malloc.perturb=165:glibc.malloc.tcache_count=0 on_neo --device "$device" --mode bare "$address" \
+        "${harness[@]}"
 done
 # The figures are worth seeing.
 on_neo --device bmg --mode bare "$cost" "${harness[@]}" --nocapture

@@ -292,7 +292,7 @@ impl<D: Device> Communicator<D> {
 
     /// Appends an all-reduce to `stream` and returns. It runs in the stream's order and that of `edges`.
     ///
-    /// Nothing is enqueued when an error is returned.
+    /// Nothing is enqueued when an error is returned, unless that says so.
     ///
     /// # Safety
     /// `io` must hold `request.count` elements each, valid until the completion says so, or as long as what records the
@@ -373,7 +373,7 @@ impl<D: Device> Communicator<D> {
 
     /// Appends work of this rank alone, made ready by the endpoint, in the order of this communicator's calls.
     ///
-    /// Nothing is enqueued when an error is returned.
+    /// Nothing is enqueued when an error is returned, unless that says so.
     ///
     /// # Safety
     /// The memory that `executable` was made for and the events of `edges` must be live as for [`Self::all_reduce`].

@@ -127,3 +127,15 @@ impl Api {
         Error::NotImplemented(format!("this Level Zero driver lacks {call}"))
     }
 }
+
+/// The error of a call that was appended, where what comes behind it was not: its second signal, as a rule.
+#[cold]
+pub(crate) fn runs_all_the_same(error: Error) -> Error {
+    match error {
+        Error::Device { call, detail } => {
+            let detail = format!("{detail}; the call runs all the same: its stream tells when its memory may go");
+            Error::Device { call, detail }
+        }
+        other => other,
+    }
+}

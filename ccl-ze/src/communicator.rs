@@ -178,7 +178,9 @@ pub struct Communicator {
 pub struct CallOptions<'a> {
     /// The call begins after these.
     pub after: &'a [ze_event_handle_t],
-    /// The call signals this as its last act.
+    /// The call signals this as its last act. Of a kind that the list can't signal it is refused with the call, and nothing is
+    /// enqueued; except on an immediate list that isn't in order, which can't signal counter-based events: the error then says
+    /// that the call runs all the same, and the memory has to stay until the list has finished.
     pub signal: Option<ze_event_handle_t>,
 }
 

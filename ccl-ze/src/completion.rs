@@ -77,7 +77,7 @@ impl Completion {
         self.device().event().map(|event| event.handle)
     }
 
-    /// Makes what comes on `stream` from now on wait for this. The stream of a recorded call's consumer thereby comes into
+    /// Makes what comes on `stream`, of the same device, from now on wait for this. The stream of a recorded call's consumer thereby comes into
     /// the same capture, if it isn't in it.
     pub fn order(&self, stream: &Stream) -> Result<()> {
         stream.wait_on(self.device().event()?)

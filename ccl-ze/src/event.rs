@@ -59,6 +59,11 @@ impl EventSlot {
         self.bounded.store(bounded, Ordering::Relaxed);
     }
 
+    /// The device whose call it tells of.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }

@@ -87,14 +87,16 @@ fn end(stream: &Stream) -> Result<ze_graph_handle_t> {
     Ok(graph)
 }
 
-/// Ends a capture that nobody will.
-pub(crate) fn abandon(stream: &Stream) {
-    if !matches!(capture::of(stream), Ok(Some(_))) {
-        return;
-    }
+/// Ends a capture that nobody will. If the stream is still in one then, it is another list's: what that records.
+pub(crate) fn abandon(stream: &Stream) -> Option<Arc<Recording>> {
+    let Ok(Some(recording)) = capture::of(stream) else { return None };
     match end(stream) {
-        Ok(handle) => drop(Captured { gpu: stream.gpu.clone(), handle }),
-        Err(error) => tracing::error!("a capture that was begun and not ended is not freed: {error}"),
+        Ok(handle) => {
+            drop(Captured { gpu: stream.gpu.clone(), handle });
+            None
+        }
+        // Only the list that began a capture can end it.
+        Err(_) => Some(recording),
     }
 }
 

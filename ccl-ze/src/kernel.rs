@@ -15,6 +15,8 @@ const ANY_MEMORY: ze_kernel_indirect_access_flags_t =
     ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST | ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE | ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED;
 /// Most arguments of a kernel.
 pub(crate) const MOST_ARGUMENTS: usize = 40;
+/// Bytes of an argument that may be an address.
+const ADDRESS: usize = size_of::<*const c_void>();
 
 /// What the driver says of a kernel.
 #[doc(hidden)]
@@ -45,12 +47,12 @@ pub(crate) struct Kernel {
     by_table: bool,
     /// Whether they are the members of one structure, each a 64-bit word.
     packed: bool,
-    /// The arguments that are set. Whoever launches has the device's turn, from the first to the append of the launch that
-    /// they are for.
+    /// The arguments that were set one by one. Whoever launches has the device's turn, from the first to the append of the
+    /// launch that they are for.
     set: QCell<Arguments>,
 }
 
-/// What is known of a kernel's arguments.
+/// What is known of a kernel's arguments, where they are set one by one.
 struct Arguments {
     words: [u64; MOST_ARGUMENTS],
     /// One bit for each of which it is known that it is set to its word.
@@ -140,9 +142,13 @@ impl Kernel {
         }
     }
 
-    /// Appends a launch: one call where the driver takes arguments with it, else one for each argument that changed and
-    /// one for the launch. The launch is a plain one: that the groups of a collective run at the same time follows from
+    /// Appends a launch: one call where the driver takes arguments with it, else one for each argument that has to be set
+    /// and one for the launch. The launch is a plain one: that the groups of a collective run at the same time follows from
     /// their number, which `resident_groups` limits; a cooperative launch would only say it again.
+    ///
+    /// Addresses are set for each launch, whatever was set before: a driver remembers which allocation an address was in,
+    /// makes that resident for the launch, and is not asked to forget it when the allocation goes. What has the address now
+    /// may be another one, of ours or of the caller's.
     ///
     /// `first` stands in the place of the first two `words`: as a rule they are what changes from call to call.
     ///
@@ -167,50 +173,47 @@ impl Kernel {
         let api = &*self.api;
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let (waits, wait_list) = (after.len() as u32, after.as_ptr().cast_mut());
-        let set = turn.rw(&self.set);
-        if set.known != all::<N>() || set.words[..2] != first || set.words[2..N] != words[2..] {
-            let mut words = *words;
-            words[..2].copy_from_slice(&first);
-            if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
-                let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
-                // Packed, only the first is an argument.
-                let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const words[i]).cast_mut().cast());
-                let (pointers, nothing) = (pointers.as_mut_ptr(), std::ptr::null());
-                // Whatever fails, what is set is no longer known.
-                set.known = 0;
-                api.count();
-                // SAFETY: live list, kernel and events; at least one pointer per argument, each to a value at least as wide as
-                // the argument (the machine is little-endian, so a narrow one is the first bytes; packed, all words are one).
-                let code =
-                    unsafe { launch(list, self.handle, count, size, pointers, nothing, signal, waits, wait_list) };
-                api.check("zeCommandListAppendLaunchKernelWithArguments", code)?;
-                set.words[..N].copy_from_slice(&words);
-                set.known = all::<N>();
-                return Ok(());
+        let whole = || {
+            let mut whole = *words;
+            whole[..2].copy_from_slice(&first);
+            whole
+        };
+        if let Some(launch) = api.table.zeCommandListAppendLaunchKernelWithArguments {
+            let size = ze_group_size_t { groupSizeX: self.facts.group_size, groupSizeY: 1, groupSizeZ: 1 };
+            let word = |i: usize| first.get(i).unwrap_or(&words[i]);
+            let mut pointers: [*mut c_void; N] = std::array::from_fn(|i| (&raw const *word(i)).cast_mut().cast());
+            let structure;
+            // The first is the only argument then.
+            if self.packed {
+                structure = whole();
+                pointers[0] = structure.as_ptr().cast_mut().cast();
             }
-            self.set_each(set, &words)?;
+            let (pointers, nothing) = (pointers.as_mut_ptr(), std::ptr::null());
+            api.count();
+            // SAFETY: live list, kernel and events; at least one pointer per argument, each to a value at least as wide as
+            // the argument (the machine is little-endian, so a narrow one is the first bytes; packed, all words are one).
+            let code = unsafe { launch(list, self.handle, count, size, pointers, nothing, signal, waits, wait_list) };
+            return api.check("zeCommandListAppendLaunchKernelWithArguments", code);
         }
+        self.set_each(turn.rw(&self.set), &whole())?;
         // SAFETY: live list, kernel with all arguments set, live events; the count is read during the call.
         unsafe {
             ze!(api, zeCommandListAppendLaunchKernel(list, self.handle, &raw const count, signal, waits, wait_list))
         }
     }
 
-    /// Sets the arguments that have changed, one by one.
+    /// Sets the arguments, one by one: what may be an address, and of the rest what has changed.
     fn set_each(&self, set: &mut Arguments, words: &[u64]) -> Result<()> {
         if self.packed {
-            set.known = 0;
             // SAFETY: a live kernel, whose one argument is a structure of these words.
-            unsafe {
-                ze!(self.api, zeKernelSetArgumentValue(self.handle, 0, size_of_val(words), words.as_ptr().cast()))?;
-            }
-            set.words[..words.len()].copy_from_slice(words);
-            set.known = (1 << words.len()) - 1;
-            return Ok(());
+            return unsafe {
+                ze!(self.api, zeKernelSetArgumentValue(self.handle, 0, size_of_val(words), words.as_ptr().cast()))
+            };
         }
         for (index, (word, &size)) in (0..).zip(words.iter().zip(self.sizes)) {
             let (bit, place) = (1 << index, index as usize);
-            if set.known & bit == 0 || set.words[place] != *word {
+            if size == ADDRESS || set.known & bit == 0 || set.words[place] != *word {
+                // If it fails, what is set is no longer known.
                 set.known &= !bit;
                 // SAFETY: a live kernel, and a value at least as wide as the argument.
                 unsafe {
@@ -222,11 +225,6 @@ impl Kernel {
         }
         Ok(())
     }
-}
-
-/// The bits of that many known arguments.
-const fn all<const N: usize>() -> u64 {
-    (1 << N) - 1
 }
 
 /// A kernel as a SYCL runtime has it, with a Level Zero kernel of its own, since the runtime sets that one's arguments.

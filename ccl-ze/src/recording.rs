@@ -4,6 +4,7 @@ use crate::event::EventSlot;
 use crate::gpu::Gpu;
 use crate::memory::Allocation;
 use ccl_core::comm::Health;
+use ccl_core::config::EventChoice;
 use ccl_core::{Error, Result};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Recording {
     state: Mutex<State>,
     ended: AtomicBool,
+    /// Whether it holds a call of a communicator that has regular events only.
+    regular: AtomicBool,
 }
 
 /// Something that must outlive the recording's replays.
@@ -39,7 +42,8 @@ struct Link {
 
 impl Recording {
     pub(crate) fn new() -> Arc<Recording> {
-        Arc::new(Recording { state: Mutex::default(), ended: AtomicBool::new(false) })
+        let (ended, regular) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Recording { state: Mutex::default(), ended, regular })
     }
 
     /// Its graph is gone.
@@ -49,6 +53,16 @@ impl Recording {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// It holds a call of a communicator that has regular events only.
+    pub(crate) fn keep_to_regular(&self) {
+        self.regular.store(true, Ordering::Relaxed);
+    }
+
+    /// What kind of events its replays are to have.
+    pub(crate) fn events(&self) -> EventChoice {
+        if self.regular.load(Ordering::Relaxed) { EventChoice::Regular } else { EventChoice::Auto }
     }
 
     /// What a collective on `stream` must wait for: the recording's collectives take turns in each replay. Collectives

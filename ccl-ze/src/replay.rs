@@ -1,6 +1,6 @@
 //! Runs of a recording, each of them one submission in the chain of a device's collectives.
 
-use crate::api::ze;
+use crate::api::{runs_all_the_same, ze};
 use crate::capture;
 use crate::chain::{Chain, UNCHAINED};
 use crate::communicator::CallOptions;
@@ -10,7 +10,6 @@ use crate::gpu::Gpu;
 use crate::recording::Recording;
 use crate::stream::Stream;
 use ccl_core::comm::Health;
-use ccl_core::config::EventChoice;
 use ccl_core::{Error, Result};
 use level_zero_sys::{ze_command_list_handle_t, ze_event_handle_t};
 use parking_lot::MutexGuard;
@@ -31,7 +30,7 @@ pub(crate) struct Replays {
 
 impl Replays {
     pub(crate) fn new(gpu: &Arc<Gpu>, recording: &Arc<Recording>) -> Result<Replays> {
-        let mut events = Events::new(gpu, gpu.counter_events(EventChoice::Auto)?);
+        let mut events = Events::new(gpu, gpu.counter_events(recording.events())?);
         events.grow(FIRST_EVENTS)?;
         let healths = recording.healths().into();
         Ok(Replays { gpu: gpu.clone(), events: gpu.turn.cell(events), healths, recording: recording.clone() })
@@ -52,11 +51,14 @@ impl Replays {
         if stream.order().is_none() {
             return Err(Error::NotImplemented("a replay on a list that is not in order".into()));
         }
-        if capture::of(stream)?.is_some() {
-            return Err(Error::NotImplemented("a replay inside another recording".into()));
-        }
         for health in self.healths.iter() {
             health.check_open()?;
+        }
+        // By one of these events the stream may come into another recording: asked before, it wouldn't say so.
+        // SAFETY: the events are the caller's duty.
+        let (recording, after) = unsafe { capture::enter(stream, options.after)? };
+        if recording.is_some() {
+            return Err(Error::NotImplemented("a replay inside another recording".into()));
         }
         // It may hold anything: nothing says that it ends.
         stream.mark_foreign();
@@ -69,14 +71,19 @@ impl Replays {
         };
         let (mut chain, predecessor) = taken.map_err(|error| refusal().unwrap_or(error))?;
         let event = chain.turn.rw(&self.events).take()?;
-        let appended = {
-            let _guard = stream.lock.lock();
-            with_one_more(options.after, predecessor.as_ref(), |waits| append(stream.list(), event.handle, waits))
-        };
-        if let Err(error) = appended {
+        let (list, signal) = (stream.list(), options.signal.unwrap_or(event.handle));
+        let _guard = stream.lock.lock();
+        // The caller's event first: one that the driver doesn't take is refused with the run.
+        if let Err(error) = with_one_more(after, predecessor.as_ref(), |waits| append(list, signal, waits)) {
             event.give_back();
             return Err(error);
         }
+        let signalled = match options.signal {
+            None => Ok(()),
+            // SAFETY: a live list in order, and an event of ours.
+            Some(_) => unsafe { ze!(self.gpu.api, zeCommandListAppendSignalEvent(list, event.handle)) },
+        };
+        // It runs, and has its turn, whatever became of the second signal.
         match chained {
             true => {
                 self.recording.begun(&event);
@@ -84,11 +91,7 @@ impl Replays {
             }
             false => event.issued(UNCHAINED, false),
         }
-        if let Some(signal) = options.signal {
-            let _guard = stream.lock.lock();
-            // SAFETY: a live list; the event is the caller's duty.
-            unsafe { ze!(self.gpu.api, zeCommandListAppendSignalEvent(stream.list(), signal))? };
-        }
+        signalled.map_err(runs_all_the_same)?;
         Ok(Completion::of_replay(event, self.healths.clone()))
     }
 

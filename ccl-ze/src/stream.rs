@@ -177,6 +177,11 @@ impl Stream {
     /// Makes what comes on the stream wait for `event`.
     pub(crate) fn wait_on(&self, event: &Arc<EventSlot>) -> Result<()> {
         self.check_list("a wait for a Level Zero event")?;
+        if !self.is_on(event.gpu()) {
+            let (own, other) = (self.gpu.index(), event.gpu().index());
+            let text = format!("the stream is on device {own}, what it is to wait for on device {other}");
+            return Err(Error::InvalidUsage(text));
+        }
         // It may join a capture by this, so that from here on it has to be asked.
         self.mark_foreign();
         let mut handle = event.handle;
@@ -385,7 +390,11 @@ impl Drop for Stream {
             }
             return;
         }
-        crate::graph::abandon(self);
+        if let Some(recording) = crate::graph::abandon(self) {
+            let awaited = std::mem::take(self.awaited.get_mut());
+            recording.keep(Arc::new(CapturedList { gpu: self.gpu.clone(), list: self.list, awaited }));
+            return;
+        }
         if let Err(error) = self.settle() {
             // A list may not be destroyed under its work.
             tracing::error!("a stream is not freed: {error}");
@@ -394,6 +403,34 @@ impl Drop for Stream {
         }
         // SAFETY: made in `new`, and its work has finished. A failure can't be helped here.
         let _ = unsafe { ze!(self.gpu.api, zeCommandListDestroy(self.list)) };
+    }
+}
+
+/// The list of a stream that was dropped while another list's capture held it. It goes with what was recorded.
+struct CapturedList {
+    gpu: Arc<Gpu>,
+    list: ze_command_list_handle_t,
+    awaited: Vec<Arc<EventSlot>>,
+}
+
+// SAFETY: a handle that any thread may use, and nobody else has.
+unsafe impl Send for CapturedList {}
+// SAFETY: as above.
+unsafe impl Sync for CapturedList {}
+
+impl Drop for CapturedList {
+    fn drop(&mut self) {
+        let (api, limit) = (&*self.gpu.api, nanoseconds(self.gpu.patience()));
+        // What came before the capture may still run. The capture is over.
+        // SAFETY: a live list; made in `Stream::new`, and destroyed once its work has finished.
+        let destroyed = unsafe {
+            ze!(api, zeCommandListHostSynchronize(self.list, limit))
+                .and_then(|()| ze!(api, zeCommandListDestroy(self.list)))
+        };
+        if let Err(error) = destroyed {
+            tracing::error!("a stream that was captured is not freed: {error}");
+            std::mem::forget(std::mem::take(&mut self.awaited));
+        }
     }
 }
 

@@ -174,6 +174,10 @@ fn another_devices_stream_and_buffers_are_refused() {
         let error = bench.comm.all_reduce(&foreign, recv, ReduceOp::Sum, &bench.stream).err();
         bench.check(error, usage, &["send", "another device"]);
         bench.works();
+        let done = bench.comm.all_reduce_in_place(recv, ReduceOp::Sum, &bench.stream).unwrap();
+        bench.check(done.order(&stream).err(), usage, &["stream", "device 3"]);
+        done.wait().unwrap();
+        bench.works();
         let mut short = bench.comm.alloc::<f32>(COUNT - 1).unwrap();
         let error = bench.comm.all_reduce(send, &mut short, ReduceOp::Sum, &bench.stream).err();
         bench.check(error, argument, &["1000", "999"]);

@@ -1,9 +1,11 @@
-//! In the steady state a collective costs at most three Level Zero calls, counted in front of the driver.
+//! What a collective costs in Level Zero calls in the steady state, counted in front of the driver: one or two, or more where
+//! arguments are set one by one.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::{DataType, ReduceOp};
 use ccl_tests::{Group, Rank, count, data};
+use ccl_ze::CallOptions;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
@@ -104,25 +106,76 @@ fn two_calls_with_regular_events_that_were_waited_for() {
     });
 }
 
-/// Without the function that takes arguments along, those that changed are set before the launch: in place that is
-/// both pointers.
+/// A buffer's address is told to the driver in each call, also where the call before had the same: the memory there may be
+/// another's by now, which only the driver knows.
 #[test]
-fn three_calls_where_arguments_are_set_one_by_one() {
-    let hidden = Some(c"zeCommandListAppendLaunchKernelWithArguments");
-    steady("three_calls_where_arguments_are_set_one_by_one", "counter", hidden, 2, |cost| {
-        assert_eq!((cost.most, cost.wait), (3, 1), "{cost:?}");
-        assert_eq!(calls(cost, LAUNCH), 0);
-        assert_eq!(calls(cost, "zeCommandListAppendLaunchKernel"), CALLS);
-        assert_eq!(calls(cost, "zeKernelSetArgumentValue"), 2 * CALLS);
+fn the_same_address_is_told_again() {
+    steady("the_same_address_is_told_again", "counter", None, 1, |cost| {
+        assert_eq!((cost.most, cost.wait), (1, 1), "{cost:?}");
+        assert_eq!(calls(cost, LAUNCH), CALLS);
     });
 }
 
-/// A buffer that is used again has its arguments set already.
+/// Without the function that takes arguments along, those that may be addresses are set before the launch, whether they
+/// changed or not, and no other where the size stays.
+fn set_one_by_one(test: &str, buffers: usize) {
+    steady(test, "counter", Some(c"zeCommandListAppendLaunchKernelWithArguments"), buffers, |cost| {
+        assert_eq!((cost.most, cost.wait), (9, 1), "{cost:?}");
+        assert_eq!(calls(cost, LAUNCH), 0);
+        assert_eq!(calls(cost, "zeCommandListAppendLaunchKernel"), CALLS);
+        assert_eq!(calls(cost, "zeKernelSetArgumentValue"), 8 * CALLS);
+    });
+}
+
 #[test]
-fn one_call_where_no_argument_changes() {
-    let hidden = Some(c"zeCommandListAppendLaunchKernelWithArguments");
-    steady("one_call_where_no_argument_changes", "counter", hidden, 1, |cost| {
-        assert_eq!((cost.most, cost.wait), (1, 1), "{cost:?}");
-        assert_eq!(calls(cost, "zeKernelSetArgumentValue"), 0);
+fn nine_calls_where_arguments_are_set_one_by_one() {
+    set_one_by_one("nine_calls_where_arguments_are_set_one_by_one", 2);
+}
+
+#[test]
+fn nine_calls_where_no_argument_changes() {
+    set_one_by_one("nine_calls_where_no_argument_changes", 1);
+}
+
+/// Replays a graph and a list, and says how many counter-based events were made.
+fn counter_based_for_replays(rank: &Rank) -> u64 {
+    count::count_level_zero(None);
+    let comm = rank.communicator();
+    let stream = comm.stream(0).unwrap();
+    let inputs: Vec<_> = (0..rank.n).map(|rank| data::ordinary(DataType::Float32, 4, rank, COUNT)).collect();
+    let want = data::expected(DataType::Float32, &inputs, None);
+    let mut memory = comm.alloc::<f32>(COUNT).unwrap();
+    stream.begin_capture().unwrap();
+    drop(comm.all_reduce_in_place(&mut memory, ReduceOp::Sum, &stream).unwrap());
+    let graph = stream.end_capture().unwrap().instantiate().unwrap();
+    let list = comm.command_list(0).unwrap();
+    drop(comm.all_reduce_in_place(&mut memory, ReduceOp::Sum, list.stream()).unwrap());
+    let list = list.close().unwrap();
+    for by_graph in [true, false, true, false] {
+        memory.write(&stream, bytemuck::cast_slice(&inputs[rank.rank])).unwrap();
+        let options = CallOptions::default();
+        // SAFETY: typed memory stays with what was recorded.
+        let done = unsafe { if by_graph { graph.launch(&stream, options) } else { list.execute(&stream, options) } };
+        done.unwrap().wait().unwrap();
+        let mut got = vec![0f32; COUNT];
+        memory.read(&stream, &mut got).unwrap();
+        assert_eq!(data::first_difference(bytemuck::cast_slice(&got), &want, DataType::Float32), None);
+    }
+    count::level_zero_calls().get("zeEventCounterBasedCreate").copied().unwrap_or(0)
+}
+
+/// Where only regular events are wanted, replays have no others either.
+#[test]
+fn replays_keep_to_regular_events() {
+    Group::new("replays_keep_to_regular_events", 2).env("CCLX_EVENTS", "regular").run(|rank| {
+        assert_eq!(counter_based_for_replays(&rank), 0);
+    });
+}
+
+/// CONTROL of the above: else they are counter-based, and counted.
+#[test]
+fn replays_have_counter_based_events_otherwise() {
+    Group::new("replays_have_counter_based_events_otherwise", 2).env("CCLX_EVENTS", "counter").run(|rank| {
+        assert!(counter_based_for_replays(&rank) > 0);
     });
 }

@@ -31,7 +31,7 @@ impl<D: Device> Communicator<D> {
     /// Appends a collective to `stream` and returns. It runs in the stream's order and that of `edges`. `table` is for those
     /// collectives that go by one, and is only read now.
     ///
-    /// Nothing is enqueued when an error is returned.
+    /// Nothing is enqueued when an error is returned, unless that says so.
     ///
     /// # Safety
     /// `io` must hold the pieces that this rank sends and receives, valid until the completion says so, or as long as what

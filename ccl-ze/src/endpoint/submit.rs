@@ -1,7 +1,7 @@
 //! A call is issued, or recorded: what it waits for and what it signals.
 
 use super::{Completed, Executable, Kind, ZeEndpoint};
-use crate::api::ze;
+use crate::api::{runs_all_the_same, ze};
 use crate::capture;
 use crate::event::{EventSlot, with_one_more};
 use crate::hooks;
@@ -66,18 +66,22 @@ impl ZeEndpoint {
             // SAFETY: buffers and events are the caller's duty; the predecessor lives while the chain knows it.
             unsafe { self.append_with_signals(turn, stream, executable, io, Some(&event), edges.signal, waits) }
         });
-        if let Err(error) = appended {
-            // Of several appends some may have been made.
-            self.host.lost_count();
-            event.give_back();
-            return Err(error);
-        }
+        let signalled = match appended {
+            Ok(signalled) => signalled,
+            Err(error) => {
+                // What a driver that fails has done isn't known.
+                self.host.lost_count();
+                event.give_back();
+                return Err(error);
+            }
+        };
+        // The call runs, and has its turn, whatever became of its second signal.
         if executable.is_counted() {
             self.host.took_next();
         }
         self.keep_table(executable, &event);
-        chain.push(stream.id, &event, !stream.is_foreign(), predecessor, &self.gpu.finished);
-        Ok(Completed::Issued(event))
+        chain.push(stream.id, &event, signalled.is_ok() && !stream.is_foreign(), predecessor, &self.gpu.finished);
+        signalled.map(|()| Completed::Issued(event))
     }
 
     /// In a recording everything is made anew and belongs to it: what a replay signals must not be handed to anybody else.
@@ -109,19 +113,22 @@ impl ZeEndpoint {
         if !in_order {
             self.barrier(stream)?;
         }
-        with_one_more(edges.after, predecessor.as_ref(), |waits| {
+        let signalled = with_one_more(edges.after, predecessor.as_ref(), |waits| {
             let turn = &mut chain.turn;
             // SAFETY: buffers and events are the caller's duty; the predecessor lives as long as the recording.
             unsafe { self.append_with_signals(turn, stream, executable, io, event.as_ref(), edges.signal, waits) }
         })?;
-        if !in_order {
-            self.barrier(stream)?;
+        // The call is in the recording, whatever comes behind it.
+        if !self.counter {
+            recording.keep_to_regular();
         }
         recording.push(stream.id, event.as_ref());
-        Ok(Completed::Recorded(recording.clone(), event))
+        let ended = if in_order { Ok(()) } else { self.barrier(stream).map_err(runs_all_the_same) };
+        signalled.and(ended).map(|()| Completed::Recorded(recording.clone(), event))
     }
 
-    /// Appends the call, which signals the caller's event if there is one, else ours; then ours if there are both.
+    /// Appends the call, which signals ours and the caller's event, as far as there are any. An error if it was not
+    /// appended; else what became of the second signal, of two.
     ///
     /// # Safety
     /// As above.
@@ -135,36 +142,36 @@ impl ZeEndpoint {
         own: Option<&Arc<EventSlot>>,
         signal: Option<ze_event_handle_t>,
         waits: &[ze_event_handle_t],
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         let none = std::ptr::null_mut();
-        let own = match own {
+        let mut own = match own {
             Some(_) if hooks::on(self.hooks, hooks::NO_SIGNAL) => none,
             Some(event) => event.handle,
             None => none,
         };
-        let (api, list) = (&*self.gpu.api, stream.list());
-        let Some(signal) = signal else {
-            // SAFETY: passed on to the caller.
-            return unsafe { self.append(turn, stream, executable, io, own, waits) };
+        let in_order = stream.order().is_some();
+        let (first, second) = match signal {
+            None => (own, none),
+            // The caller's first: one that the driver doesn't take is refused with the call.
+            Some(signal) if in_order || own.is_null() => (signal, own),
+            // But it may be signalled already: without an order only ours tells when the call is over.
+            Some(signal) => (own, signal),
         };
-        if stream.order().is_some() {
-            // SAFETY: as above.
-            unsafe { self.append(turn, stream, executable, io, signal, waits)? };
-            if own.is_null() {
-                return Ok(());
-            }
-            let _guard = stream.lock.lock();
-            // SAFETY: live list and event.
-            return unsafe { ze!(api, zeCommandListAppendSignalEvent(list, own)) };
-        }
-        // The caller's event may be signalled already: only ours tells when the call is over.
-        let mut event = own;
-        let (count, first) = if own.is_null() { (0, none) } else { (1, own) };
-        // SAFETY: as above.
+        // SAFETY: passed on to the caller.
         unsafe { self.append(turn, stream, executable, io, first, waits)? };
+        if second.is_null() {
+            return Ok(Ok(()));
+        }
+        let (api, list) = (&*self.gpu.api, stream.list());
         let _guard = stream.lock.lock();
         // SAFETY: live list and events; the wait list is only read.
-        unsafe { ze!(api, zeCommandListAppendBarrier(list, signal, count, &raw mut event)) }
+        let signalled = unsafe {
+            match in_order {
+                true => ze!(api, zeCommandListAppendSignalEvent(list, second)),
+                false => ze!(api, zeCommandListAppendBarrier(list, second, 1, &raw mut own)),
+            }
+        };
+        Ok(signalled.map_err(runs_all_the_same))
     }
 
     /// Appends what a plan comes to: one call of the driver, or as many more as [`Kernel::launch`] needs.

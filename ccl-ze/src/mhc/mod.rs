@@ -42,8 +42,8 @@ impl Communicator {
     /// Appends an mHC boundary to `stream`, without a reduction: x, if the variant has it, is whole on this rank. The number
     /// of ranks has a part in the order of its sums, so that it has the bits of [`Self::all_reduce_mhc`].
     ///
-    /// Nothing is enqueued when an error is returned. Boundaries take turns with this process's other collectives on the
-    /// device, as those do with one another.
+    /// Nothing is enqueued when an error is returned, unless that says so ([`CallOptions::signal`]). Boundaries take turns with
+    /// this process's other collectives on the device, as those do with one another.
     ///
     /// # Safety
     /// `buffers` must have the shapes that `params` says, in memory of the device, until the completion says that the call is
