@@ -101,8 +101,9 @@ impl<'a> Joiner<'a> {
             if Instant::now() >= self.deadline {
                 return Err(if refused_since.is_some() { self.nobody() } else { self.timed_out(None) });
             }
-            // The rank keeps those that were turned away together from coming back together.
-            sleep(pause + Duration::from_micros(200 * self.rank as u64));
+            // The rank keeps those that were turned away together from coming back together. One that declines may be none.
+            let apart = Duration::from_micros(200 * self.rank.min(MAX_RANKS) as u64);
+            sleep((pause + apart).min(self.deadline.saturating_duration_since(Instant::now())));
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
