@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use super::id::{Meeting, UniqueId};
 use super::wire::{Hello, REPLY_BYTES, Reply, Seats, WITHDRAWAL};
-use crate::mesh::{Mesh, sys};
+use crate::mesh::{Mesh, Ranks, sys};
 use crate::protocol::MAX_RANKS;
 use crate::{Error, Result};
 
@@ -210,7 +210,7 @@ impl<'a> Joiner<'a> {
         }
         let mut fds = fds.into_iter();
         let sockets = (0..self.world_size).map(|rank| if rank == self.rank { None } else { fds.next() }).collect();
-        Ok(Mesh::new(self.rank, sockets, &pids[..self.world_size], self.deadline))
+        Ok(Mesh::new(self.rank, sockets, &pids[..self.world_size], Ranks::Processes, self.deadline))
     }
 
     fn timed_out(&self, joined: Option<Seats>) -> Error {
