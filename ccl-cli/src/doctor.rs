@@ -69,22 +69,21 @@ pub(crate) fn main(args: &Args) -> ExitCode {
         let text = if args.json {
             json(&serde_json::json!({ "version": report::VERSION, "variables": rows }))
         } else {
-            text::environment(&configuration)
+            Ok(text::environment(&configuration))
         };
-        return print(&text, ExitCode::SUCCESS);
+        return print(text, ExitCode::SUCCESS);
     }
     let report = examine(configuration, Duration::from_secs(args.limit.into()));
     let status = if report.verdict.works { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_WORKS) };
-    print(&if args.json { json(&report) } else { text::report(&report) }, status)
+    print(if args.json { json(&report) } else { Ok(text::report(&report)) }, status)
 }
 
-fn json(value: &impl Serialize) -> String {
-    // Every type here is made of texts, numbers and lists, which can always be written.
-    serde_json::to_string_pretty(value).map_or_else(|error| format!("{{\"error\":\"{error}\"}}\n"), |text| text + "\n")
+fn json(value: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| format!("the report as JSON: {error}"))
 }
 
-fn print(text: &str, status: ExitCode) -> ExitCode {
-    match output::print(text) {
+fn print(text: Result<String, String>, status: ExitCode) -> ExitCode {
+    match text.and_then(|text| output::print(&text)) {
         Ok(()) => status,
         Err(error) => {
             eprintln!("ccl doctor: {error}");

@@ -12,6 +12,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A library of oneCCL's name.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Library {
+    #[serde(serialize_with = "crate::output::path")]
     pub(crate) path: PathBuf,
     /// Where it was found.
     pub(crate) place: String,
@@ -22,6 +23,7 @@ pub(crate) struct Library {
 /// A torch.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Torch {
+    #[serde(serialize_with = "crate::output::path")]
     pub(crate) folder: PathBuf,
     pub(crate) version: String,
     /// It was built for Intel GPUs.

@@ -6,6 +6,8 @@ use ccl_core::plan::Request;
 use ccl_core::{DataType, Order, ReduceOp, bootstrap};
 use ccl_ze::Communicator;
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -185,6 +187,18 @@ fn a_token_comes_out_again_bit_for_bit() {
     let (code, said) = on(token(), "replay");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("87 calls;"), "{said}");
+}
+
+#[test]
+fn a_corpus_may_lie_in_a_folder_whose_name_is_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
+    copy(token(), &corpus);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl"));
+    let output = clean(command.arg("replay").arg(&corpus)).output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("87 calls;") && said.contains(", 0 wrong"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -499,6 +501,20 @@ fn what_a_process_gets_for_oneccl() {
     let page = text("doctor", &set).1;
     assert!(page.contains("NOT this library; `ccl run` would put it there"), "{page}");
     assert!(report["oneccl"]["bound"]["error"].is_null(), "{report}");
+}
+
+#[test]
+fn a_path_that_is_no_text_is_in_the_report_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join("libsycl.so.8"), "").unwrap();
+    let output = ccl("doctor --json", &[("CCLX_DEVICE", "soft")]).env("LD_LIBRARY_PATH", &odd).output().unwrap();
+    let (code, report) = parse(&output);
+    assert_eq!((code, &report["verdict"]["works"]), (Some(0), &true.into()), "{report}");
+    let bridges = report["sycl"].as_array().unwrap();
+    let runtime = bridges.iter().find(|bridge| bridge["release"] == 8).unwrap()["runtime"].as_str().unwrap();
+    assert!(runtime.contains("caf\u{fffd}/libsycl.so.8"), "{runtime}");
 }
 
 #[test]

@@ -109,6 +109,31 @@ fn a_wrong_element_is_found() {
 }
 
 #[test]
+fn a_wrong_element_of_a_design_that_was_not_asked_for_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.json");
+    let line = "perf mhc --ranks 2 --rows 2 --hidden 64 -n 1 --graph 1 --design c";
+    let output = run(&format!("{line} --corrupt unfused --json {}", path.display()));
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{table}{errors}");
+    // Of two eager tokens and two replays.
+    assert!(table.contains("# Out of bounds values : 4 FAILED"), "{table}");
+    assert!(errors.contains("wrong data on rank 1, design unfused: row "), "{errors}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert!(
+        results.len() == 2 && results.iter().all(|result| result["design"] == "c" && result["wrong"] == 0),
+        "{json}"
+    );
+    assert_eq!(json["wrong_unasked"], 4);
+    // Of a design that isn't made at all nothing can be wrong.
+    let output = run(&format!("{line} --corrupt a --json {}", path.display()));
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let json: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(json["wrong_unasked"], 0);
+}
+
+#[test]
 fn usage_has_a_status_of_its_own() {
     for (line, word) in [
         ("--streams 3", "3 streams"),

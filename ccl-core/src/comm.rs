@@ -96,7 +96,8 @@ impl<D: Device> Clone for Communicator<D> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Forms the communicator. Every rank of the mesh calls this; all succeed or all fail.
+    /// Forms the communicator. Every rank of the mesh calls this; all succeed or all fail. Only one that has no descriptor or
+    /// thread left for its watch, which comes last, fails alone: the others' communicators then fail at once, of the same.
     pub fn init(
         device: &D,
         mesh: Mesh,

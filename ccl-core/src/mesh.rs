@@ -34,6 +34,16 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
 }
 
+/// What the ranks of a mesh are known to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranks {
+    /// Threads of this process.
+    Threads,
+    /// Maybe of several processes. Equal process numbers don't make them one: in another pid namespace the same number is
+    /// another process.
+    Processes,
+}
+
 /// What one rank sends to another in [`Mesh::exchange_fds`].
 #[derive(Clone, Debug, Default)]
 pub struct Parcel<'a> {
@@ -57,6 +67,7 @@ pub struct Delivery {
 pub struct Mesh {
     rank: usize,
     peers: Vec<Option<Peer>>,
+    ranks: Ranks,
     state: Mutex<State>,
 }
 
@@ -97,7 +108,13 @@ struct Incoming {
 
 impl Mesh {
     /// `sockets` and `pids` by rank; no socket at `rank`.
-    pub(crate) fn new(rank: usize, sockets: Vec<Option<OwnedFd>>, pids: &[u32], deadline: Instant) -> Self {
+    pub(crate) fn new(
+        rank: usize,
+        sockets: Vec<Option<OwnedFd>>,
+        pids: &[u32],
+        ranks: Ranks,
+        deadline: Instant,
+    ) -> Self {
         let count = sockets.len();
         let peers = sockets.into_iter().zip(pids).map(|(socket, &pid)| socket.map(|socket| Peer { socket, pid }));
         let state = State {
@@ -108,7 +125,7 @@ impl Mesh {
             deadline,
             broken: None,
         };
-        Self { rank, peers: peers.collect(), state: Mutex::new(state) }
+        Self { rank, peers: peers.collect(), ranks, state: Mutex::new(state) }
     }
 
     /// This rank.
@@ -159,8 +176,14 @@ impl Mesh {
     }
 
     /// A mesh of some of the ranks, in the order of `members`, which hold this one; or none, of a rank that has no part in
-    /// any. All ranks of this mesh call it, those that are to be together with the same `members`.
+    /// any. All ranks of this mesh call it, those that are to be together with the same `members`. A rank that fails tells
+    /// all others, for which it is a failed step too: [`Error::System`] where it has no descriptor left.
     pub fn part(&self, members: &[usize]) -> Result<Mesh> {
+        // Also what goes wrong outside of a step, which nobody else would hear of.
+        self.make_part(members).inspect_err(|error| self.abandon(error))
+    }
+
+    fn make_part(&self, members: &[usize]) -> Result<Mesh> {
         let (rank, n, what) = (self.rank, self.world_size(), "a further mesh");
         let together = |peer: usize| peer != rank && members.contains(&peer);
         let mut sockets: Vec<Option<OwnedFd>> = (0..n).map(|_| None).collect();
@@ -181,7 +204,7 @@ impl Mesh {
         let own = members.iter().position(|member| *member == rank).unwrap_or(0);
         let pids: Vec<u32> = members.iter().map(|peer| self.peer_pid(*peer).unwrap_or(0)).collect();
         let sockets = members.iter().map(|peer| sockets[*peer].take()).collect();
-        Ok(Mesh::new(own, sockets, &pids, sys::after(Duration::ZERO)))
+        Ok(Mesh::new(own, sockets, &pids, self.ranks, sys::after(Duration::ZERO)))
     }
 
     /// Sends bytes and a descriptor to one rank, which must call [`Mesh::recv_fd`] with the same `what`.
@@ -231,9 +254,9 @@ impl Mesh {
         ready && fds.split_last().is_some_and(|(_, sockets)| sockets.iter().any(|fd| fd.any() == Some(true)))
     }
 
-    /// The sockets by rank, for the watch.
-    pub(crate) fn into_peers(self) -> Vec<Option<Peer>> {
-        self.peers
+    /// The sockets by rank and what is at their other ends, for the watch.
+    pub(crate) fn into_peers(self) -> (Vec<Option<Peer>>, Ranks) {
+        (self.peers, self.ranks)
     }
 
     fn check_peer(&self, peer: usize, what: &str) -> Result<()> {

@@ -20,6 +20,7 @@ mod verdict;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,11 +30,12 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::EventFd;
 use parking_lot::Mutex;
 
-use crate::mesh::{Mesh, Peer, sys};
+use crate::mesh::{Mesh, Peer, Ranks, sys};
 use crate::protocol::{Fault, Shape};
 use crate::{Error, Result};
 use call::{arguments, is_private, name};
 use packet::Packet;
+use patrol::Patrol;
 
 /// What the watch needs of the device side.
 pub trait Alarm: Send + Sync {
@@ -144,12 +146,41 @@ struct Shared {
     wake: EventFd,
 }
 
-impl Watch {
-    /// Starts watching; `mesh` must be past its last step on every rank that is past it here.
-    pub fn start(mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Result<Self> {
+/// What a watch takes that may not be there to be had: asked for while there still is a mesh by which to tell the others.
+struct Means {
+    generation: u32,
+    wake: EventFd,
+    /// Waits for what it is to do; ends if nothing comes.
+    thread: JoinHandle<()>,
+    begin: Sender<Patrol>,
+}
+
+impl Means {
+    /// For a rank of `world_size`.
+    fn new(world_size: usize) -> Result<Self> {
         let generation = fork::generation()?;
-        let wake = sys::eventfd("eventfd of the watch", mesh.world_size())?;
-        let peers = mesh.into_peers();
+        let wake = sys::eventfd("eventfd of the watch", world_size)?;
+        let (begin, begun) = channel::<Patrol>();
+        let thread = sys::spawn("cclx-watch", move || {
+            if let Ok(patrol) = begun.recv() {
+                patrol.run();
+            }
+        })?;
+        Ok(Self { generation, wake, thread, begin })
+    }
+}
+
+impl Watch {
+    /// Starts watching; `mesh` must be past its last step on every rank that is past it here. [`Error::System`] where there is
+    /// no descriptor or thread left for it; the other ranks' watches are told then, and fail of the same.
+    pub fn start(mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Result<Self> {
+        let means = Means::new(mesh.world_size()).inspect_err(|error| mesh.abandon(error))?;
+        Ok(Self::start_by(means, mesh, alarm, options))
+    }
+
+    fn start_by(means: Means, mesh: Mesh, alarm: Arc<dyn Alarm>, options: WatchOptions) -> Self {
+        let Means { generation, wake, thread, begin } = means;
+        let (peers, ranks) = mesh.into_peers();
         let alarm_device = alarm.device();
         let shared = Arc::new(Shared {
             peers,
@@ -162,15 +193,17 @@ impl Watch {
             closing: AtomicBool::new(false),
             wake,
         });
-        shared.attach();
+        if ranks == Ranks::Processes {
+            shared.attach();
+        }
         if alarm_device.is_some() {
             let mut all = WATCHED.lock();
             all.retain(|other| other.strong_count() > 0);
             all.push(Arc::downgrade(&shared));
         }
-        let patrol = patrol::Patrol::new(Arc::clone(&shared));
-        let thread = sys::spawn("cclx-watch", move || patrol.run())?;
-        Ok(Self { status: Status { shared, generation }, thread: Some(thread), goodbye: true })
+        // Only fails where the thread is gone, which waits for this.
+        let _ = begin.send(Patrol::new(Arc::clone(&shared)));
+        Self { status: Status { shared, generation }, thread: Some(thread), goodbye: true }
     }
 
     /// What it knows, to be kept.
@@ -326,17 +359,15 @@ impl Shared {
     }
 
     /// Gives each peer a descriptor of this process. Without one (an old kernel, a strict sandbox) the sockets alone
-    /// must tell.
+    /// must tell. A peer of the same number gets one as well: it may be another process, in another pid namespace.
     fn attach(&self) {
-        let own = std::process::id();
         // SAFETY: pidfd_open takes two integers and touches no memory.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, own as libc::pid_t, 0) };
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id() as libc::pid_t, 0) };
         let Ok(fd) = Errno::result(fd) else { return };
         // SAFETY: the call has just returned this descriptor and nothing else owns it.
         let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let packet = Packet::Attach.encode();
-        // Ranks that are threads of this process need none.
-        for peer in self.peers.iter().flatten().filter(|peer| peer.pid != own) {
+        for peer in self.peers.iter().flatten() {
             let _ = sys::send(peer.socket.as_fd(), &[IoSlice::new(&packet)], &[process.as_raw_fd()]);
         }
     }

@@ -3,8 +3,9 @@
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -303,6 +304,37 @@ fn another_network_namespace_is_told_apart() {
     if let Some(error) = thread::spawn(inside).join().unwrap() {
         assert!(error.contains("another network namespace"), "{error}");
     }
+}
+
+/// How long `rank` takes to decline where the root's process ends without an answer, and nobody listens any more; nothing
+/// where that is long.
+fn declines(rank: usize) -> Option<Duration> {
+    let id = UniqueId::derived(format!("a root that ends, {rank}, {}", std::process::id()).as_bytes()).unwrap();
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(id.socket_name()).unwrap()).unwrap();
+    thread::spawn(move || drop(listener.accept().unwrap()));
+    let (done, ended) = mpsc::channel();
+    let began = Instant::now();
+    // Left behind if it doesn't end.
+    thread::spawn(move || {
+        decline(&id, rank, 2, &Error::InvalidArgument(format!("rank {rank} of 2")));
+        let _ = done.send(());
+    });
+    ended.recv_timeout(Duration::from_secs(5)).ok().map(|()| began.elapsed())
+}
+
+#[test]
+fn a_decline_of_a_large_rank_ends() {
+    for rank in [1, 1_000_000] {
+        let took = declines(rank);
+        assert!(took.is_some_and(|took| took < Duration::from_secs(3)), "rank {rank}: {took:?}");
+    }
+}
+
+#[test]
+fn a_decline_of_no_rank_ends() {
+    // As the C ABI says it of a negative one.
+    let took = declines(usize::MAX);
+    assert!(took.is_some_and(|took| took < Duration::from_secs(3)), "{took:?}");
 }
 
 /// Not a test of its own: the body of the processes that the tests below start.

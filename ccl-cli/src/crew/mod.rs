@@ -148,7 +148,7 @@ impl<A: DeserializeOwned + Send + 'static> Crew<A> {
             }
         }
         for (member, job) in crew.members.iter_mut().zip(jobs) {
-            member.tell(&Post { seat: job.0, job: job.1 });
+            member.tell(&Post { seat: job.0, job: job.1 })?;
         }
         Ok(crew)
     }
@@ -161,7 +161,7 @@ impl<A: DeserializeOwned + Send + 'static> Crew<A> {
     /// Gives all ranks a command and gathers their answers, in the order of ranks.
     pub(crate) fn ask(&mut self, command: impl Serialize, busy: &mut dyn FnMut()) -> Result<Vec<A>, Failure> {
         for member in &mut self.members {
-            member.tell(&command);
+            member.tell(&command)?;
         }
         self.gather(busy)
     }
@@ -259,13 +259,15 @@ impl<A> Member<A> {
         Self { child, input, failed: None, closed: false, heard: Instant::now(), answers: VecDeque::new() }
     }
 
-    fn tell(&mut self, message: &impl Serialize) {
-        let Some(input) = &mut self.input else { return };
+    /// Fails where the message can't be put into words: the rank would wait for it, and be waited for.
+    fn tell(&mut self, message: &impl Serialize) -> Result<(), Failure> {
+        let Some(input) = &mut self.input else { return Ok(()) };
+        let line = serde_json::to_vec(message);
+        let mut line = line.map_err(|error| Failure::of(format!("what a rank is to be told: {error}")))?;
+        line.push(b'\n');
         // One that is gone is noticed by its listener.
-        if let Ok(mut line) = serde_json::to_vec(message) {
-            line.push(b'\n');
-            let _ = input.write_all(&line).and_then(|()| input.flush());
-        }
+        let _ = input.write_all(&line).and_then(|()| input.flush());
+        Ok(())
     }
 
     /// Waits for its end, which after `patience` is brought about. `None` if it had to be.
@@ -399,6 +401,17 @@ mod tests {
         for pid in pids {
             assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
         }
+    }
+
+    #[test]
+    fn what_can_not_be_told_is_an_error_at_once() {
+        use std::os::unix::ffi::OsStrExt;
+        let mut crew = crew(&[ANSWERS], LONG);
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        let began = Instant::now();
+        let failure = crew.ask(path, &mut || {}).err().unwrap();
+        assert!(!failure.timed_out && failure.to_string().contains("UTF-8"), "{failure}");
+        assert!(began.elapsed() < LONG / 2);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Bound {
     /// None where there is none to be found.
+    #[serde(serialize_with = "crate::output::path_if_any")]
     path: Option<PathBuf>,
     /// It is this project's.
     ours: bool,

@@ -14,8 +14,10 @@ pub(super) struct Bridge {
     /// The major version of libsycl.
     pub(super) release: u32,
     /// The bridge, if it is beside this program or on the search path.
+    #[serde(serialize_with = "crate::output::path_if_any")]
     pub(super) bridge: Option<PathBuf>,
     /// The runtime, if it is on the search path. A program may load it from elsewhere.
+    #[serde(serialize_with = "crate::output::path_if_any")]
     pub(super) runtime: Option<PathBuf>,
 }
 

@@ -12,6 +12,7 @@ use ccl_core::config::Config;
 use ccl_core::corpus::{self, Group, Scan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -58,7 +59,8 @@ enum Corrupt {
 /// What a rank is to do.
 #[derive(Clone, Serialize, Deserialize)]
 struct Job {
-    directory: PathBuf,
+    /// The corpus's path, which need not be text.
+    directory: Vec<u8>,
     /// The communicator's name.
     group: String,
     /// So many of its events.
@@ -164,7 +166,7 @@ fn replay(args: &Args, config: &Config, variables: &[(&'static str, String)], gr
     let id = UniqueId::create(root).map_err(Stop::not_started)?;
     let ranks = group.parts.len();
     let job = Job {
-        directory: args.directory.clone(),
+        directory: args.directory.as_os_str().as_bytes().to_vec(),
         group: group.name.clone(),
         events: group.parts.iter().map(|part| part.events.len()).min().unwrap_or(0),
         replays: args.graph.unwrap_or(0),

@@ -7,6 +7,9 @@ use ccl_core::config::Config;
 use ccl_core::corpus::{Group, Kind, Role, Scan, boundary, reduce};
 use ccl_core::{Error, Result};
 use ccl_ze::Communicator;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Bytes of the messages that are on the device at one time; at least one call is.
@@ -22,7 +25,7 @@ fn serve(seat: &Seat, job: &Job) -> Result<()> {
     // What is made again is not captured again, least of all into the corpus that it comes from.
     config.capture = None;
     ccl_ze::log::install(&config)?;
-    let scan = Scan::open(&job.directory)?;
+    let scan = Scan::open(Path::new(OsStr::from_bytes(&job.directory)))?;
     let group = scan.groups.iter().find(|group| group.name == job.group);
     let group = group.ok_or_else(|| Error::InvalidUsage(format!("{} is no longer in the corpus", job.group)))?;
     let comm = Communicator::builder_with(config).init(&seat.id()?, seat.rank, seat.ranks)?;

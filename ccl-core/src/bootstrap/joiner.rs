@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use super::id::{Meeting, UniqueId};
 use super::wire::{Hello, REPLY_BYTES, Reply, Seats, WITHDRAWAL};
-use crate::mesh::{Mesh, sys};
+use crate::mesh::{Mesh, Ranks, sys};
 use crate::protocol::MAX_RANKS;
 use crate::{Error, Result};
 
@@ -101,8 +101,9 @@ impl<'a> Joiner<'a> {
             if Instant::now() >= self.deadline {
                 return Err(if refused_since.is_some() { self.nobody() } else { self.timed_out(None) });
             }
-            // The rank keeps those that were turned away together from coming back together.
-            sleep(pause + Duration::from_micros(200 * self.rank as u64));
+            // The rank keeps those that were turned away together from coming back together. One that declines may be none.
+            let apart = Duration::from_micros(200 * self.rank.min(MAX_RANKS) as u64);
+            sleep((pause + apart).min(self.deadline.saturating_duration_since(Instant::now())));
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
@@ -209,7 +210,7 @@ impl<'a> Joiner<'a> {
         }
         let mut fds = fds.into_iter();
         let sockets = (0..self.world_size).map(|rank| if rank == self.rank { None } else { fds.next() }).collect();
-        Ok(Mesh::new(self.rank, sockets, &pids[..self.world_size], self.deadline))
+        Ok(Mesh::new(self.rank, sockets, &pids[..self.world_size], Ranks::Processes, self.deadline))
     }
 
     fn timed_out(&self, joined: Option<Seats>) -> Error {

@@ -17,7 +17,7 @@ pub use joiner::{decline, join};
 
 use std::time::Duration;
 
-use crate::mesh::{Mesh, sys};
+use crate::mesh::{Mesh, Ranks, sys};
 use crate::protocol::MAX_RANKS;
 use crate::{Error, Result};
 
@@ -59,7 +59,8 @@ pub fn local(world_size: usize) -> Result<Vec<Mesh>> {
     let deadline = sys::after(LOCAL_LIMIT);
     let failed = |errno| Error::system("sockets between the ranks", sys::refused(errno, world_size));
     let all = socket_pairs(world_size).map_err(failed)?;
-    Ok(all.into_iter().enumerate().map(|(rank, sockets)| Mesh::new(rank, sockets, &pids, deadline)).collect())
+    let mesh = |(rank, sockets)| Mesh::new(rank, sockets, &pids, Ranks::Threads, deadline);
+    Ok(all.into_iter().enumerate().map(mesh).collect())
 }
 
 /// For each rank its sockets by peer, none at its own place.

@@ -27,7 +27,7 @@ pub struct Part {
     pub not_captured: Vec<NotCaptured>,
     /// Set if capturing ended early.
     pub stopped: Option<Stopped>,
-    /// Not set if the process ended before it was done.
+    /// Not set if the process ended before it was done, or could write no more.
     pub end: Option<End>,
 }
 
@@ -40,7 +40,7 @@ impl Part {
         }
         match &self.end {
             None => gaps.push(format!(
-                "unfinished after event {}: the process ended without destroying the communicator",
+                "unfinished after event {}: the process ended without destroying the communicator, or could write no more",
                 self.events.len()
             )),
             Some(end) => {

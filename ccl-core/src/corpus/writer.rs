@@ -192,9 +192,11 @@ impl Writer {
         }
         // Under another name first, so that a file of an event is a whole one.
         let part = path.with_extension("part");
-        fs::write(&part, &file)
-            .and_then(|()| fs::rename(&part, &path))
-            .map_err(|error| Error::system(format!("writing {}", path.display()), error))?;
+        if let Err(error) = fs::write(&part, &file).and_then(|()| fs::rename(&part, &path)) {
+            // What the manifest goes on to tell explains no such file; and on a full disk it takes the room to tell it.
+            let _ = fs::remove_file(&part);
+            return Err(Error::system(format!("writing {}", path.display()), error));
+        }
         self.append(&line, chain)?;
         self.written = after;
         self.end.events += 1;
@@ -247,8 +249,12 @@ impl Writer {
     }
 
     fn append(&mut self, line: &[u8], chain: String) -> Result<()> {
-        if let Err(error) = self.manifest.write_all(line) {
-            // What follows half a line would not be believed.
+        let written = self.manifest.metadata().and_then(|before| {
+            // Nobody would believe a manifest that ends in half a line.
+            self.manifest.write_all(line).inspect_err(|_| drop(self.manifest.set_len(before.len())))
+        });
+        if let Err(error) = written {
+            // Nothing more is told, lest a later line told of what this one should have: a manifest without an end stands.
             (self.stopped, self.finished) = (true, true);
             return Err(Error::system(format!("the manifest in {}", self.folder.display()), error));
         }

@@ -11,7 +11,8 @@ pub(super) struct Job {
     pub(super) dtype: String,
     pub(super) hidden: u64,
     pub(super) streams: u32,
-    pub(super) corrupt: bool,
+    /// Designs of which one element is changed before it is compared.
+    pub(super) corrupt: Vec<String>,
 }
 
 /// The lines after it, answered one by one. All ranks get the same.

@@ -38,8 +38,8 @@ pub(super) fn run(options: &Options) -> Result<(), Stop> {
         probe("--json", path).map_err(Stop::usage)?;
     }
     let Params { variant, dtype, hidden, streams, .. } = options.models[0].params;
-    let job =
-        Job { variant: variant.to_string(), dtype: dtype.name().into(), hidden, streams, corrupt: options.corrupt };
+    let corrupt = options.corrupt.iter().map(Design::to_string).collect();
+    let job = Job { variant: variant.to_string(), dtype: dtype.name().into(), hidden, streams, corrupt };
     let ready = |reply| if let Reply::Ready(ready) = reply { Some(ready) } else { None };
     let (mut crew, ready) =
         form(RANK_COMMAND, options.ranks, &options.config, &options.variables, || job.clone(), ready)?;
@@ -53,6 +53,7 @@ pub(super) fn run(options: &Options) -> Result<(), Stop> {
         software: ready[0].software,
         results: Vec::new(),
         refused: Vec::new(),
+        wrong_unasked: None,
     };
     let mut progress = Progress::new(options.models.len());
     for model in &options.models {
@@ -159,6 +160,7 @@ fn measure(
         let weights = 4 * (model.params.mixes() * model.width()) as u64;
         for ((&design, times), wrong) in designs.iter().zip(&times).zip(wrong) {
             if !options.designs.designs.contains(&design) {
+                report.count_unasked(wrong);
                 continue;
             }
             let bytes = token::boundary_bytes(model, design, options.ranks);

@@ -55,9 +55,9 @@ pub(crate) struct Args {
     /// Write the results to FILE as JSON, whole or not at all
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// For tests of the check: change one element of a result before it is compared.
-    #[arg(long, hide = true)]
-    corrupt: bool,
+    /// For tests of the check: change one element of a result before it is compared, of each design or of these.
+    #[arg(long, hide = true, value_name = "DESIGN", num_args = 0..=1, default_missing_value = "all", value_parser = designs)]
+    corrupt: Option<Designs>,
 }
 
 /// Designs that were asked for.
@@ -79,7 +79,7 @@ pub(crate) struct Options {
     pub(super) check: bool,
     pub(super) replays: Option<u32>,
     pub(super) json: Option<PathBuf>,
-    pub(super) corrupt: bool,
+    pub(super) corrupt: Vec<Design>,
     pub(super) config: Config,
     pub(super) variables: Vec<(&'static str, String)>,
 }
@@ -144,7 +144,7 @@ impl Args {
             check: self.check != 0,
             replays: self.graph,
             json: self.json,
-            corrupt: self.corrupt,
+            corrupt: self.corrupt.map(|corrupt| corrupt.designs).unwrap_or_default(),
             config,
             variables,
         })
@@ -181,6 +181,11 @@ mod tests {
         assert_eq!(options.models[0].params.dtype, DataType::Float16);
         assert_eq!((options.designs.designs, options.designs.all), (vec![Design::B, Design::C], false));
         assert_eq!(options.variables, [("ZE_SOFT_DEVICES", "4".to_owned())]);
+        for (line, corrupt) in
+            [("", &[][..]), ("--corrupt -n 1", &DESIGNS), ("--corrupt unfused,c", &[Design::Unfused, Design::C])]
+        {
+            assert_eq!(resolve(line).unwrap().corrupt, corrupt, "{line}");
+        }
     }
 
     #[test]

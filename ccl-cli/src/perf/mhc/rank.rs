@@ -36,7 +36,8 @@ fn run(seat: Seat, job: Job) -> Result<()> {
     let stream = comm.stream(0)?;
     let mut meeting = comm.alloc(1)?;
     meeting.write(&stream, &[0.0])?;
-    let corrupt = job.corrupt && seat.rank + 1 == seat.ranks;
+    let corrupt = if seat.rank + 1 == seat.ranks { job.corrupt.clone() } else { Vec::new() };
+    let corrupt = corrupt.iter().map(|name| named(name)).collect::<Result<_>>()?;
     let mut bench = Bench { task: None, stream, meeting, comm, job, corrupt, pulse: Pulse::new() };
     member::say(Reply::Ready(Ready::of(&bench.comm, init_ms)))?;
     let done = bench.obey();
@@ -67,7 +68,8 @@ struct Bench {
     meeting: Buffer<f32>,
     comm: Communicator,
     job: Job,
-    corrupt: bool,
+    /// Designs of which one element is changed here before it is compared.
+    corrupt: Vec<Design>,
     pulse: Pulse,
 }
 
@@ -248,7 +250,7 @@ impl Bench {
         self.token(How::Both(design), replayed)?;
         let task = self.task()?;
         let mut got = task.token.read(&self.stream)?;
-        if self.corrupt {
+        if self.corrupt.contains(&design) {
             let middle = got[0].bytes.len() / 2;
             got[0].bytes[middle] ^= 1;
         }

@@ -15,6 +15,9 @@ pub(super) struct Report {
     pub(super) results: Vec<Result>,
     /// Designs that there are not for what was asked, and why.
     pub(super) refused: Vec<Refused>,
+    /// Wrong elements on all ranks of a design that has no results here, since it was not asked for: the unfused one, which
+    /// the others are compared with. Null if there is none such or nothing was checked.
+    pub(super) wrong_unasked: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -111,9 +114,15 @@ pub(super) fn rate(bytes: u64, us: f64) -> f64 {
 }
 
 impl Report {
+    /// Adds what a check of a design found that was not asked for.
+    pub(super) fn count_unasked(&mut self, wrong: Option<u64>) {
+        self.wrong_unasked = [self.wrong_unasked, wrong].into_iter().flatten().reduce(u64::saturating_add);
+    }
+
     /// Wrong elements in all, if anything was checked.
     pub(super) fn wrong(&self) -> Option<u64> {
-        self.results.iter().filter_map(|result| result.wrong).reduce(u64::saturating_add)
+        let all = self.results.iter().map(|result| result.wrong).chain([self.wrong_unasked]);
+        all.flatten().reduce(u64::saturating_add)
     }
 }
 
