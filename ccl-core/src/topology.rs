@@ -103,7 +103,8 @@ pub fn agree(hellos: &[Hello], config: &Config) -> Result<Agreed> {
     }
     let max_wires = resident.min(config.max_wires).min(MAX_WIRES as u32);
     let every = |holds: fn(&DeviceFacts) -> bool| hellos.iter().all(|h| holds(&h.device));
-    let push = every(|d| d.push);
+    // A rank alone has nobody to push to.
+    let push = n > 1 && every(|d| d.push);
     let bulk = push && every(|d| d.bulk);
     let slots = Slots::of(family, config);
     Ok(Agreed {
@@ -152,4 +153,54 @@ impl Slots {
 /// Where staging memory goes: device memory if every rank's device reaches the next one's and nobody forbade it.
 pub fn place(reaches_next: &[bool], config: &Config) -> Place {
     if config.p2p_access && reaches_next.iter().all(|&r| r) { Place::Device } else { Place::Host }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use super::*;
+    use crate::protocol::{FLAG_STRIDE, STAGING_HEAD_BYTES};
+
+    /// What `n` ranks agree on, each on a device that pushes, also in bulk.
+    fn agreed(n: usize, family: DeviceFamily) -> Agreed {
+        let hello = |rank: usize| Hello {
+            version: String::new(),
+            name: 1,
+            process: rank as u64,
+            hooks: 0,
+            config: 0,
+            alike: Vec::new(),
+            device: DeviceFacts {
+                uuid: [rank as u8; 16],
+                name: String::new(),
+                driver: String::new(),
+                software: true,
+                granule: 16,
+                resident_groups: 64,
+                push: true,
+                bulk: true,
+                family,
+                native: false,
+            },
+            cpus: Vec::new(),
+        };
+        let hellos: Vec<Hello> = (0..n).map(hello).collect();
+        agree(&hellos, &Config::default()).unwrap()
+    }
+
+    /// Where tags begin anew kernels clear, behind the head, `2 (n - 1)` slots of the ring, `4 n` push slots, and where there
+    /// is bulk a flag of each of 64 wires for `6 n` places (`clear_flags` in call.h), whatever n is. All of it is there.
+    #[test]
+    fn what_kernels_clear_is_staging_memory() {
+        for (n, family) in (1..=MAX_RANKS).flat_map(|n| [(n, DeviceFamily::Software), (n, DeviceFamily::Cuda)]) {
+            let agreed = agreed(n, family);
+            let tiles = 2 * (n - 1) * agreed.slot_tiles as usize + 4 * n * agreed.push_tiles as usize;
+            let flags = if agreed.bulk_bytes == 0 { 0 } else { 6 * n * 64 * 64 };
+            let end = STAGING_HEAD_BYTES + tiles * agreed.form.tile_bytes() + flags;
+            let layout = agreed.layout();
+            assert_eq!(layout.flags_offset() + layout.flags() * FLAG_STRIDE, end, "{n} ranks");
+            assert!(layout.bytes() >= end, "{n} ranks");
+            assert_eq!((agreed.push_tiles > 0, agreed.bulk_bytes > 0), (n > 1, n > 1), "{n} ranks");
+        }
+    }
 }

@@ -99,6 +99,8 @@ switches! {
     HOST_WAITS: pub(crate) host_waits,
     /// The abort word is never set.
     NO_ABORT: pub(crate) no_abort,
+    /// Checked calls by columns go in parts among any number of ranks.
+    CHECKED_IN_PARTS: pub(crate) checked_in_parts,
     /// Kernels get their arguments as one structure everywhere, as they do in a SYCL runtime's context; to be set before the
     /// first communicator.
     PACKED: pub(crate) packed,

@@ -1,5 +1,5 @@
-//! mHC boundaries by columns as the device kernels' SPIR-V executes them, where a group gives up and where tags begin anew:
-//! what the kernels do about it, and that it is noticed where they don't. Run by `.ci/beds/opencl-tests.sh`.
+//! mHC boundaries by columns as the device kernels' SPIR-V executes them, where a group gives up, where tags begin anew and
+//! in checked mode: what is done about it, and that it is noticed where it isn't. Run by `.ci/beds/opencl-tests.sh`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
 use ccl_core::comm::StartState;
@@ -13,6 +13,7 @@ use ccl_tests::local::UNTOUCHED;
 use ccl_tests::{Group, Rank, spirv};
 use ccl_ze::hooks;
 use half::bf16;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// More than two processes that take turns on a busy processor need.
@@ -25,8 +26,8 @@ fn case(rows: u64, seed: u64) -> Case {
     Case { params, seed, in_place: false, x_out: Some(false) }
 }
 
-fn group(test: &str) -> Group {
-    spirv::group(test, 2).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", 16).env("CCLX_TIMEOUT_MS", 60_000)
+fn group(test: &str, n: usize) -> Group {
+    spirv::group(test, n).env("CCL_ALLREDUCE", "oneshot").env("CCLX_GRANULE", 16).env("CCLX_TIMEOUT_MS", 60_000)
 }
 
 /// With room for the case, which goes by columns, and by more groups than there are wires.
@@ -36,6 +37,13 @@ fn peer(rank: &Rank, start: StartState, case: &Case) -> Peer {
     let plan = comm.plan_mhc(&case.params, Fused::Whole).unwrap();
     assert!(plan.columns && plan.groups > plan.reduce.wires, "{plan}");
     Peer::new(comm, case.bytes())
+}
+
+/// Nobody is late for the others afterwards.
+fn wait_for_all(peer: &Peer) {
+    let mut one = peer.comm.alloc::<f32>(1).unwrap();
+    one.write(&peer.stream, &[1.0]).unwrap();
+    peer.comm.all_reduce_in_place(&mut one, ReduceOp::Sum, &peer.stream).unwrap().wait().unwrap();
 }
 
 /// All that ranks said they found.
@@ -59,10 +67,7 @@ fn a_block_does_not_come(rank: Rank, rows: u64, by_limit: bool) {
     }
     let mut peer = peer(&rank, StartState::default(), &case);
     let written = case.written::<bf16>(rank.n);
-    // Neither is late for the other.
-    let mut one = peer.comm.alloc::<f32>(1).unwrap();
-    one.write(&peer.stream, &[1.0]).unwrap();
-    peer.comm.all_reduce_in_place(&mut one, ReduceOp::Sum, &peer.stream).unwrap().wait().unwrap();
+    wait_for_all(&peer);
     let says = if by_limit { "by its own limit" } else { "enough" };
     if rank.rank == 1 {
         // It gets all that it needs, unless it is told to give up before it has looked.
@@ -101,7 +106,7 @@ fn a_block_does_not_come(rank: Rank, rows: u64, by_limit: bool) {
 /// By how many tiles: their groups count themselves in one word or in several, then the tiles in another.
 fn a_group_gives_up(test: &str, rows: u64, by_limit: bool) {
     let with = |mutant: &str| {
-        group(test).env(spirv::IMAGE, mutant).run_with(|rank| a_block_does_not_come(rank, rows, by_limit), watch)
+        group(test, 2).env(spirv::IMAGE, mutant).run_with(|rank| a_block_does_not_come(rank, rows, by_limit), watch)
     };
     let found = with("columns_l16-unsent_block");
     assert!(found.is_empty(), "{found:?}");
@@ -153,7 +158,7 @@ fn tags_begin_anew(rank: Rank) {
 }
 
 fn anew_with(test: &str, mutant: Option<&str>) -> Vec<String> {
-    let group = group(test);
+    let group = group(test, 2);
     match mutant {
         None => group,
         Some(mutant) => group.env(spirv::IMAGE, mutant),
@@ -170,4 +175,43 @@ fn every_call_begins_with_a_clearing() {
     for mutant in ["columns_l16-no_clearing", "columns_l16-ahead_of_clearing"] {
         assert_ne!(anew_with(test, Some(mutant)), Vec::<String>::new(), "{mutant}: nobody noticed");
     }
+}
+
+/// Whether checked calls go in parts among any number of ranks.
+const IN_PARTS: &str = "TEST_IN_PARTS";
+
+/// Checked calls of two blocks, whose mixes are worth two parts each.
+fn checked_calls(rank: Rank) {
+    hooks::CHECKED_IN_PARTS.store(std::env::var_os(IN_PARTS).is_some(), Relaxed);
+    let cases = [case(1, 0), case(1, 1)];
+    let mut peer = peer(&rank, StartState::default(), &cases[0]);
+    wait_for_all(&peer);
+    for case in &cases {
+        let written = case.written::<bf16>(rank.n);
+        let found = match peer.run::<bf16>(case, Design::A) {
+            Ok(image) => case.wrong::<bf16>(rank.rank, &written, &image),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(found) = found {
+            rank.say(format_args!("found {found}"));
+            break;
+        }
+    }
+    rank.say("ends .");
+}
+
+/// Rank 1 looks at what rank 0 says that the call is when rank 0 is a call further, or has had the time for it: it must not be.
+#[test]
+#[ignore = ".ci/beds/opencl-tests.sh"]
+fn a_checked_call_waits_for_who_compares() {
+    let group = |n: usize| {
+        let group = group("a_checked_call_waits_for_who_compares", n).env("CCLX_CHECK", "global");
+        group.env(spirv::IMAGE, "columns_l16-late_compare")
+    };
+    // Two in parts, three in one.
+    for n in [2, 3] {
+        assert_eq!(group(n).run_with(checked_calls, watch), Vec::<String>::new(), "{n} ranks");
+    }
+    let found = group(3).env(IN_PARTS, 1).env("CCLX_TIMEOUT_MS", 8_000).run_with(checked_calls, watch);
+    assert!(found.iter().any(|what| what.contains("timed out")), "nobody noticed: {found:?}");
 }

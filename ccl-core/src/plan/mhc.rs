@@ -429,6 +429,7 @@ impl MhcPlan {
     pub fn verify(&self) -> std::result::Result<(), String> {
         match self.design {
             Fused::Owner => super::verify_mhc::verify(self),
+            Fused::Whole if self.columns => super::verify_columns::verify(self),
             Fused::Whole | Fused::Delayed => super::verify_push::verify(&self.reduce),
         }
     }
@@ -437,9 +438,9 @@ impl MhcPlan {
 /// Above the design in what stands for a factor.
 const BY_COLUMNS: u32 = 1 << 8;
 /// Rows times streams of a tile.
-const TILE_STREAMS: u64 = 16;
+pub(super) const TILE_STREAMS: u64 = 16;
 /// Most ranks by columns: what they give is in a work-group's local memory. The kernels have the same number (`fused.h`).
-const MOST_COLUMN_RANKS: usize = 8;
+pub(super) const MOST_COLUMN_RANKS: usize = 8;
 
 /// By columns: lines of a block of a row, which begins a line.
 pub const fn column_lines(form: LineForm) -> usize {
@@ -457,8 +458,8 @@ const fn groups_for(family: DeviceFamily) -> u32 {
     }
 }
 
-/// Work-groups that run at once on every rank, and that the user permits.
-fn most_groups(agreed: &Agreed, config: &Config) -> u32 {
+/// Most work-groups of a call: those that run at once on every rank, and that the user permits.
+pub fn most_groups(agreed: &Agreed, config: &Config) -> u32 {
     agreed.max_wires.min(config.max_wires).clamp(1, MAX_WIRES as u32)
 }
 

@@ -15,6 +15,7 @@ pub mod ring;
 pub mod select;
 pub mod verify;
 pub mod verify_channel;
+pub mod verify_columns;
 pub mod verify_mhc;
 pub mod verify_push;
 

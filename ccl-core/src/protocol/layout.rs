@@ -88,7 +88,7 @@ pub struct BulkOffsets {
 impl Layout {
     #[inline]
     const fn places(&self) -> usize {
-        if self.n < 2 { 0 } else { Region::ALL.len() * GENERATIONS * self.n }
+        Region::ALL.len() * GENERATIONS * self.n
     }
 
     #[inline]
@@ -122,7 +122,7 @@ impl Layout {
     /// Flags that are apart from their data: those of bulk slots, then those of direct calls.
     #[inline]
     pub const fn flags(&self) -> usize {
-        if self.bulk_bytes == 0 || self.n < 2 { 0 } else { (self.places() + 2 * self.n) * MAX_WIRES }
+        if self.bulk_bytes == 0 { 0 } else { (self.places() + 2 * self.n) * MAX_WIRES }
     }
 
     /// Byte offset of a wire's flag of a bulk slot.
@@ -192,13 +192,13 @@ impl Layout {
         let end = if self.bulk_bytes == 0 {
             self.flags_offset()
         } else {
-            self.turns_offset() + if self.n < 2 { 0 } else { BulkUse::ALL.len() * self.n * self.bulk_bytes as usize }
+            self.turns_offset() + BulkUse::ALL.len() * self.n * self.bulk_bytes as usize
         };
         end.next_multiple_of(BULK_UNIT as usize)
     }
 
     const fn channels(&self) -> usize {
-        if self.push_tiles == 0 || self.n < 2 { 0 } else { self.n * CHANNEL_WIRES }
+        if self.push_tiles == 0 { 0 } else { self.n * CHANNEL_WIRES }
     }
 
     /// Lines of a channel's slot, on lines.
@@ -256,7 +256,8 @@ mod tests {
     #[test]
     fn nothing_in_staging_memory_overlaps() {
         for form in LineForm::ALL {
-            for (n, push_tiles, bulk_bytes) in [(2, 3, 4096), (3, 1, 8192), (16, 16, 262_144), (5, 0, 4096), (5, 4, 0)]
+            for (n, push_tiles, bulk_bytes) in
+                [(1, 3, 4096), (2, 3, 4096), (3, 1, 8192), (16, 16, 262_144), (5, 0, 4096), (5, 4, 0)]
             {
                 let layout = Layout { n, form, slot_tiles: 7, push_tiles, bulk_bytes };
                 let mut ranges = vec![(0, STAGING_HEAD_BYTES, 8)];
@@ -315,7 +316,7 @@ mod tests {
                 assert_eq!(flags, if bulk_bytes > 0 { 6 * n * MAX_WIRES * 64 } else { 0 });
             }
         }
-        let alone = Layout { n: 1, form: LineForm::L64, slot_tiles: 9, push_tiles: 9, bulk_bytes: 4096 };
-        assert!(alone.bytes() <= STAGING_HEAD_BYTES + BULK_UNIT as usize);
+        let alone = Layout { n: 1, form: LineForm::L64, slot_tiles: 9, push_tiles: 0, bulk_bytes: 0 };
+        assert_eq!(alone.bytes(), STAGING_HEAD_BYTES);
     }
 }

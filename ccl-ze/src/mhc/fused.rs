@@ -4,15 +4,17 @@
 use super::launch::unpack;
 use super::launch::{Grid, MHC_ARGS, arguments, is_in_place, useful_parts};
 use crate::gpu::Gpu;
+use crate::hooks;
 use crate::kernels::{Family, columns_name, fused_name};
 use crate::memory::Allocation;
 use crate::module::KernelId;
 use crate::stream::Stream;
+use ccl_core::config::{Check, Config};
 use ccl_core::mhc::{Buffers, Params};
 use ccl_core::plan::Agreed;
-use ccl_core::plan::mhc::{Fused, MhcPlan, PAIR_BYTES, SHARED_BYTES, SHARED_HEAD_BYTES};
+use ccl_core::plan::mhc::{Fused, MhcPlan, PAIR_BYTES, SHARED_BYTES, SHARED_HEAD_BYTES, most_groups};
 use ccl_core::plan::push::{Mode, Transport};
-use ccl_core::protocol::{CommState, HostBlock, MAX_WIRES};
+use ccl_core::protocol::{CommState, HostBlock};
 use ccl_core::{DataType, Error, Kind, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -54,6 +56,8 @@ pub(crate) struct FusedCalls {
     kept: Mutex<Kept>,
     /// What work-groups share, if there are several.
     shared: Option<Arc<Allocation>>,
+    /// Most work-groups of a call by columns in parts; 0 where no call may go in parts.
+    most_in_parts: u32,
 }
 
 #[derive(Default)]
@@ -68,8 +72,8 @@ struct Kept {
 pub(crate) struct Ready {
     plan: MhcPlan,
     kernel: KernelId,
-    /// Work-groups of the kernel that run at once.
-    resident: u32,
+    /// Most work-groups of the call if it goes in parts.
+    most_in_parts: u32,
 }
 
 /// A call with the caller's memory.
@@ -91,7 +95,7 @@ pub(crate) struct Addresses {
 
 impl FusedCalls {
     /// Compiles the kernels of what `agreed` lets calls go by, and allocates what their groups share.
-    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed) -> Result<FusedCalls> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed, config: &Config) -> Result<FusedCalls> {
         let mut shared = None;
         if agreed.native {
             gpu.load(Family::Fused(agreed.form))?;
@@ -109,7 +113,8 @@ impl FusedCalls {
             stream.settle()?;
             shared = Some(memory);
         }
-        Ok(FusedCalls { kept: Mutex::default(), shared })
+        let most_in_parts = if may_go_in_parts(agreed.n, config) { most_groups(agreed, config) } else { 0 };
+        Ok(FusedCalls { kept: Mutex::default(), shared, most_in_parts })
     }
 
     /// Leaks the memory: work that may still use it doesn't end.
@@ -150,7 +155,9 @@ impl FusedCalls {
                 plan.groups
             )));
         }
-        let ready = Ready { plan, kernel, resident };
+        // Of two on one multiprocessor each takes longer than one alone.
+        let most_in_parts = self.most_in_parts.min(resident / 2);
+        let ready = Ready { plan, kernel, most_in_parts };
         if kept.calls.len() < KEPT {
             kept.calls.push(ready);
         } else {
@@ -179,7 +186,7 @@ impl FusedCalls {
         words[..MHC].copy_from_slice(&boundary);
         // What a boundary alone has above the number of ranks is of no meaning here.
         words[SHAPE] &= 0xFFFF;
-        let parts = if plan.columns { column_parts(params, buffers, plan.groups, ready.resident) } else { 1 };
+        let parts = if plan.columns { column_parts(params, buffers, plan.groups, ready.most_in_parts) } else { 1 };
         words[SHAPE] |= match plan.columns {
             true => u64::from(parts) << PARTS_SHIFT,
             false if reduce.mode == Mode::Mesh => MESH,
@@ -200,14 +207,20 @@ impl FusedCalls {
     }
 }
 
-/// Groups that share a block's mixes, this rank's alone to choose: as many as run at once and have a word each to say that
-/// they do.
-fn column_parts(params: &Params, buffers: &Buffers, groups: u32, resident: u32) -> u32 {
+/// Whether several groups may share a block's mixes, and the sending of its x. Not in a call that is compared with the
+/// others' among three ranks or more: the previous rank stores its next call's check line over this call's once it has this
+/// rank's blocks. So they have to come from the group that has read the line, the first, which as one part of several doesn't
+/// send to the rank at the greatest distance. Between two ranks that distance is 1, which the first part serves.
+fn may_go_in_parts(n: usize, config: &Config) -> bool {
+    config.check != Check::Global || n < 3 || hooks::checked_in_parts()
+}
+
+/// Groups that share a block's mixes, this rank's alone to choose: as many as `most` groups in all permit.
+fn column_parts(params: &Params, buffers: &Buffers, groups: u32, most: u32) -> u32 {
     // All parts of a block read its x as well.
     let in_place = is_in_place(buffers) || buffers.x == buffers.x_out.cast_const();
-    // Of two on one multiprocessor each takes longer than one alone.
-    let most = (resident / 2).min(MAX_WIRES as u32) / groups;
-    if in_place { 1 } else { useful_parts(params, u64::from(groups)).min(u64::from(most.clamp(1, MOST_PARTS))) as u32 }
+    let most = (most / groups).clamp(1, MOST_PARTS);
+    if in_place { 1 } else { useful_parts(params, u64::from(groups)).min(u64::from(most)) as u32 }
 }
 
 /// The arguments of a fused kernel.

@@ -6,6 +6,7 @@ use crate::kernels::{Family, mhc_name};
 use crate::memory::Allocation;
 use crate::module::KernelId;
 use crate::stream::Stream;
+use ccl_core::config::Config;
 #[cfg(any(feature = "soft", test))]
 use ccl_core::mhc::Variant;
 use ccl_core::mhc::{Buffers, Params};
@@ -71,9 +72,9 @@ pub(crate) struct Launch {
 
 impl Workspace {
     /// Compiles the kernels and allocates the memory.
-    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed) -> Result<Workspace> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, stream: &Stream, agreed: &Agreed, config: &Config) -> Result<Workspace> {
         gpu.load(Family::Mhc)?;
-        let fused = FusedCalls::new(gpu, stream, agreed)?;
+        let fused = FusedCalls::new(gpu, stream, agreed, config)?;
         let mut kernels = Vec::new();
         for dtype in DTYPES {
             for streams in STREAMS {

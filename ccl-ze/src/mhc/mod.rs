@@ -30,7 +30,7 @@ impl Communicator {
     /// Makes the device ready for mHC boundaries: compiles their kernels, and allocates what they share (4 MiB), so that
     /// no call has to. To be called before the first boundary, by this rank alone; once more does nothing.
     pub fn prepare_mhc(&self) -> Result<()> {
-        self.core().endpoint().prepare_mhc(&self.core().info().agreed)
+        self.core().endpoint().prepare_mhc(&self.core().info().agreed, self.config())
     }
 
     /// The counters by which work-groups of eager boundaries meet: words that are 0 between calls.
