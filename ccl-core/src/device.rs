@@ -200,7 +200,8 @@ pub trait Endpoint: Send + Sync + 'static {
     fn deregister(&self, number: u32);
 
     /// Appends the collective to `stream`, in its order and that of `edges`. Where that has to wait, it gives up soon after
-    /// the endpoint's [`Self::alarm`] was given; nothing is appended when an error is returned.
+    /// the endpoint's [`Self::alarm`] was given; nothing is appended when an error is returned, unless
+    /// that says so.
     ///
     /// # Safety
     /// The buffers of `io` must be valid for the plan until the completion says so, or as long as what records the

@@ -78,14 +78,14 @@ fn child() {
     let watch = Watch::start(mesh, alarm.clone(), options).unwrap();
     println!("\nPIDS {} {pids:?}", getpid());
     if rank == VICTIM {
+        // The others are watching by then.
+        thread::sleep(Duration::from_secs(2));
         // SAFETY: the child only sleeps and leaves, without running any of this process's code.
         if let ForkResult::Child = unsafe { fork() }.unwrap() {
             thread::sleep(HELD);
             // SAFETY: ends the process at once; no handler, no destructor.
             unsafe { libc::_exit(0) };
         }
-        // The others are watching by then.
-        thread::sleep(Duration::from_millis(300));
         println!("\nKILLED {}", now());
         kill(getpid(), Signal::SIGKILL).unwrap();
     }

@@ -176,7 +176,8 @@ pub struct Communicator {
 /// is still signalled from the time before lets its waiters go early.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions<'a> {
-    /// The call begins after these.
+    /// The call begins after these. Whatever comes after it on the stream may do so too if the call is refused: they have to
+    /// come all the same.
     pub after: &'a [ze_event_handle_t],
     /// The call signals this as its last act. Of a kind that the list can't signal it is refused with the call, and nothing is
     /// enqueued; except on an immediate list that isn't in order, which can't signal counter-based events: the error then says

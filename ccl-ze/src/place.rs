@@ -6,7 +6,7 @@ use crate::event::{EventSlot, SLICE};
 use crate::gpu::Gpu;
 use crate::hooks;
 use ccl_core::{Error, Result};
-use parking_lot::MutexGuard;
+use parking_lot::{Condvar, MutexGuard};
 use std::sync::Arc;
 
 impl Gpu {
@@ -60,12 +60,23 @@ impl Gpu {
         last: &Arc<EventSlot>,
         failed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        // Holding `last` also keeps calls from going on with its slot: they look whether anybody else has it.
         chain.is_taken = true;
-        let settled = MutexGuard::unlocked(chain, || last.settle_unless(failed));
-        chain.is_taken = false;
+        let place = Place { chain, places: &self.places };
+        // Holding `last` also keeps calls from going on with its slot: they look whether anybody else has it.
+        if MutexGuard::unlocked(place.chain, || last.settle_unless(failed))? { Ok(()) } else { Err(given_up()) }
+    }
+}
+
+/// The next place in the chain, taken. It becomes free whatever comes of the wait, a panic too.
+struct Place<'a, 'b> {
+    chain: &'a mut MutexGuard<'b, Chain>,
+    places: &'a Condvar,
+}
+
+impl Drop for Place<'_, '_> {
+    fn drop(&mut self) {
+        self.chain.is_taken = false;
         self.places.notify_all();
-        if settled? { Ok(()) } else { Err(given_up()) }
     }
 }
 

@@ -429,7 +429,8 @@ impl Drop for CapturedList {
         };
         if let Err(error) = destroyed {
             tracing::error!("a stream that was captured is not freed: {error}");
-            std::mem::forget(std::mem::take(&mut self.awaited));
+            // Nor its context: see `Stream::give_up`.
+            std::mem::forget((std::mem::take(&mut self.awaited), self.gpu.clone()));
         }
     }
 }

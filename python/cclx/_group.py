@@ -55,16 +55,29 @@ def group() -> Iterator[None]:
 def _end_group() -> None:
     try:
         call("onecclGroupEnd")
-    finally:
-        _open.depth -= 1
-        if _open.depth == 0:
-            _open.let_go()
+    except BaseException as error:
+        try:
+            _end_one()
+        except Exception as of_close:
+            # Of a stream that was closed in the group; what became of the calls comes first.
+            _put_before(error, of_close)
+        raise
+    _end_one()
+
+
+def _end_one() -> None:
+    _open.depth -= 1
+    if _open.depth == 0:
+        _open.let_go()
 
 
 def _put_before(error: BaseException, earlier: BaseException) -> None:
     """Makes an error the first of those in whose handling another was raised."""
     # As the interpreter has set it: the error that it is raised in the handling of.
-    earlier.__context__ = None
+    last = earlier
+    while last.__context__ is not None and last.__context__ is not error:
+        last = last.__context__
+    last.__context__ = None
     while error.__context__ is not None:
         error = error.__context__
     error.__context__ = earlier
@@ -84,10 +97,15 @@ def issue(name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
 
 def issue_on(stream: Stream, name: str, *arguments: Any, keep: tuple[Any, ...]) -> None:
     """The same on a stream, on which the call uses ``keep`` until it has run."""
-    # Before the call, which may be on the stream though it fails.
     if _open.depth:
+        # Before the call, which may be in the group though it fails.
         _open.on_streams.append((stream, keep))
         stream.promise(keep)
-    else:
+        call(name, *arguments)
+        return
+    try:
+        call(name, *arguments)
+    finally:
+        # Though it fails it may be on the stream. Not before the call: another thread's wait, which doesn't wait for it, would
+        # let go.
         stream.keep(*keep)
-    call(name, *arguments)

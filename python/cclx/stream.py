@@ -157,8 +157,11 @@ class Stream:
         wait = tuple(wait)
         count, events = event_handles(wait)
         arguments = (self.handle, to.address, source.address, to.nbytes, count, events)
-        self.keep(to, source, wait)
-        call("cclxStreamCopy", *arguments)
+        try:
+            call("cclxStreamCopy", *arguments)
+        finally:
+            # As calls do.
+            self.keep(to, source, wait)
 
     def synchronize(self, timeout: float = 300.0) -> None:
         """Waits for what is on the stream, so many seconds at most: not for calls of a group that is open. A collective that

@@ -18,9 +18,12 @@ use waits_gate::Gate;
 /// For what has nothing left to wait for, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// So little that giving up takes eleven seconds.
-fn config() -> Config {
-    let timeout = Duration::from_millis(300);
+/// For what has to come.
+const LONG: Duration = Duration::from_secs(20);
+/// For what doesn't come: giving up takes three times as long and ten seconds.
+const SHORT: Duration = Duration::from_secs(2);
+
+fn config(timeout: Duration) -> Config {
     Config { device: DeviceChoice::Soft, on_error: Some(OnError::Log), timeout, ..Config::default() }
 }
 
@@ -106,12 +109,12 @@ fn the_table_of_an_unfinished_call_is_kept() {
             (done.unwrap(), send, recv)
         };
         // What has finished lets its table go, or this would show nothing.
-        local::ranks(2, &config(), &StartState::default(), |comm| {
+        local::ranks(2, &config(LONG), &StartState::default(), |comm| {
             exchange(&comm, &comm.stream(0).unwrap()).0.wait().unwrap();
         });
         assert_eq!(tables(), (0, 2));
         let issued = Barrier::new(2);
-        local::ranks(2, &config(), &StartState::default(), |comm| {
+        local::ranks(2, &config(SHORT), &StartState::default(), |comm| {
             if comm.rank() == 1 {
                 // Stays until the call is issued, and takes no part in it.
                 issued.wait();
@@ -140,7 +143,7 @@ fn the_context_of_an_unfinished_stream_is_kept() {
     process("the_context_of_an_unfinished_stream_is_kept", 1).run(|_| {
         assert!(ccl_ze::hooks::RESOLVER.set(noting).is_ok(), "resolved once");
         let stream_alone = |held: bool| {
-            let mut streams = local::ranks(1, &config(), &StartState::default(), |comm| comm.stream(0).unwrap());
+            let mut streams = local::ranks(1, &config(SHORT), &StartState::default(), |comm| comm.stream(0).unwrap());
             let stream = streams.pop().unwrap();
             let gate = Gate::new(&stream);
             if held {

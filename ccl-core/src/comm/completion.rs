@@ -34,10 +34,14 @@ impl Health {
         if self.status.is_sound() { Ok(()) } else { self.status.fault().map_or(Ok(()), Err) }
     }
 
-    /// Why a call was not made that the device refused for `error`: a communicator that has failed meanwhile says so.
+    /// Why a call was not made that was given up for `error`: a communicator that has failed meanwhile says so. What else
+    /// stood in its way is told as it is: it may say that the call runs all the same.
     #[cold]
     pub(super) fn why(&self, error: Error) -> Error {
-        self.check().err().unwrap_or(error)
+        match error {
+            Error::Aborted(_) | Error::Timeout { .. } => self.check().err().unwrap_or(error),
+            _ => error,
+        }
     }
 
     /// The same before work that holds its calls is begun anew: the communicator must still be there.
