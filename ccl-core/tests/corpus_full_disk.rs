@@ -2,33 +2,18 @@
 //! own.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+mod alone;
 #[allow(dead_code, reason = "this file needs a part of it")]
 #[path = "corpus_bed/mod.rs"]
 mod bed;
 
+use alone::is_alone;
 use bed::{NAME, call, files, input, kinds, manifest, right, writers};
 use ccl_core::DataType::{Bfloat16, Float32};
 use ccl_core::corpus::{AllReduce, ElementType, EventData, Kind, Options, Role, TensorData, Verdict, Writer, verify};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-
-/// Set in the process that a test has for itself.
-const ALONE: &str = "CCL_TEST_ALONE";
-
-/// Whether this is the process in which the limit may be set. Elsewhere that process is run, and has to end well.
-fn is_alone(test: &str) -> bool {
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, errors) = (said(&output.stdout), said(&output.stderr));
-    assert!(output.status.success() && out.contains("1 passed"), "{out}{errors}");
-    false
-}
 
 /// No file may be longer than `bytes` while `body` runs.
 fn limited(bytes: u64, body: impl FnOnce()) {

@@ -2,36 +2,23 @@
 //! uses up.
 #![allow(clippy::unwrap_used, missing_docs, reason = "test code")]
 
+mod alone;
+
 use std::fs::File;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use alone::is_alone;
 use ccl_core::Error;
 use ccl_core::bootstrap::local;
 use ccl_core::watch::{Alarm, Progress, Watch, WatchOptions};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Set in the process that a test has for itself.
-const ALONE: &str = "CCL_TEST_ALONE";
 /// Time that the steps have; who is told knows long before.
 const DEADLINE: Duration = Duration::from_secs(10);
 const NOTICE: Duration = Duration::from_secs(2);
-
-/// Whether this is the process whose descriptors may be used up. Elsewhere that process is run, and has to end well.
-fn is_alone(test: &str) -> bool {
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, errors) = (said(&output.stdout), said(&output.stderr));
-    assert!(output.status.success() && out.contains("1 passed"), "{out}{errors}");
-    false
-}
 
 /// Takes all descriptors that there are.
 fn used_up() -> Vec<File> {
