@@ -164,7 +164,9 @@ report_step() { # TITLE
     if ((status != 0 || failed != 0)); then
         FAILED_STEPS+=("$1")
         say "    FAILED with status $status after $took s; what it says failed, and the end of its output:"
-        grep -E '^(test .* FAILED|error)|panicked at' "$log" | head -n 20 | sed 's/^/    | /' >&2 || true
+        # With what a panic says, which is on the lines after its place.
+        grep -hE -A 2 --no-group-separator '^(test .* FAILED|error)|panicked at' "$log" |
+            cut -c 1-600 | head -n 60 | sed 's/^/    | /' >&2 || true
         say "    ..."
         tail -n "${TAIL_LINES:-80}" "$log" | sed 's/^/    | /' >&2
     else

@@ -297,6 +297,42 @@ fn the_rank_that_made_another_call_is_named_by_all() {
     }
 }
 
+/// Three ranks replay a graph whose call #7 rank 1 made otherwise, and rank 2's device comes to it `late`.
+fn disagree(late: Duration, timeout: Duration) -> Vec<String> {
+    let ranks = group(3, timeout);
+    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+    ranks[1].fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    let usual = ranks[2].fake.progress.lock().shape.replace((6, Shape::default()));
+    for rank in &ranks[..2] {
+        rank.fake.progress.lock().fault = Some(fault(Fault::Mismatch));
+    }
+    thread::sleep(late);
+    ranks[2].fake.progress.lock().shape = usual;
+    ranks.iter().map(|rank| rank.failure(Duration::from_secs(4)).to_string()).collect()
+}
+
+/// Two ranks that disagree can't tell which of them is the odd one: they wait for the third.
+#[test]
+fn a_rank_that_is_late_decides_who_is_the_odd_one() {
+    for text in disagree(Duration::from_millis(500), LONG) {
+        assert!(text.contains("call #7: rank 1 made it with 100 float32 sum; ranks 0, 2 made it with 1024"), "{text}");
+    }
+}
+
+/// The wait ends, and with it what is known. NEGATIVE CONTROL of the one above: where there is no time to wait, the third
+/// rank's call doesn't count.
+#[test]
+fn a_rank_that_is_too_late_is_said_to_be_missing() {
+    for (late, timeout) in
+        [(Duration::from_millis(2500), LONG), (Duration::from_millis(500), Duration::from_millis(100))]
+    {
+        for text in disagree(late, timeout) {
+            assert!(text.contains("call #7: rank 0 made it with 1024 bfloat16 sum; rank 1 made it with 100"), "{text}");
+            assert!(text.contains("what rank 2 made is not known"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn the_callback_may_drop_the_watch() {
     let mut meshes = local(2).unwrap();

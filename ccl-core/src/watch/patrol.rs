@@ -26,6 +26,9 @@ const RECENT: Duration = Duration::from_secs(1);
 const ANSWER_TIME: Duration = Duration::from_millis(300);
 /// The least time to wait for answers.
 const SHORTEST_ANSWER_TIME: Duration = Duration::from_millis(100);
+/// How long ranks that have not made the call yet about which others disagree are waited for: until then nobody can say
+/// who is the odd one. A rank may be this much behind where the others are devices that replay a graph.
+const LATE_TIME: Duration = Duration::from_secs(2);
 /// A tick that took this much longer than asked for means that this process did not run (stopped, suspended).
 const ABSENCE: Duration = Duration::from_millis(500);
 /// How long hearsay of a death waits for the hang-up to be seen here as well.
@@ -75,6 +78,8 @@ struct Doubt {
     number: u64,
     fault: Option<DeviceFault>,
     decide: Instant,
+    /// Until when a disagreement waits for ranks that have not made the call.
+    patience: Instant,
 }
 
 impl Patrol {
@@ -280,12 +285,25 @@ impl Patrol {
         {
             self.doubt = None;
         } else if self.doubt.is_none() && now - self.since >= self.ask_after() {
-            let decide = self.since.checked_add(self.shared.timeout).unwrap_or(now);
-            self.ask(Doubt { number: self.entered, fault: None, decide: decide.max(now + SHORTEST_ANSWER_TIME) });
+            let decide = self.since.checked_add(self.shared.timeout).unwrap_or(now).max(now + SHORTEST_ANSWER_TIME);
+            self.ask(Doubt { number: self.entered, fault: None, decide, patience: decide });
         }
-        if let Some(doubt) = self.doubt.take_if(|doubt| now >= doubt.decide) {
-            self.conclude(&doubt, now);
+        if let Some(mut doubt) = self.doubt.take_if(|doubt| now >= doubt.decide) {
+            if now < doubt.patience && self.asks_the_late(&doubt) {
+                doubt.decide = now + BUSY_TICK;
+                self.doubt = Some(doubt);
+            } else {
+                self.conclude(&doubt, now);
+            }
         }
+    }
+
+    /// Asks those again who had not made the call that others disagree about, and says whether there are any.
+    fn asks_the_late(&self, doubt: &Doubt) -> bool {
+        let mut late = self.seats.iter().filter(|seat| !seat.left && seat.made(doubt.number).is_none()).peekable();
+        let any = late.peek().is_some();
+        late.for_each(|seat| self.shared.send(seat.rank, &Packet::Ask { nonce: self.nonce }));
+        any
     }
 
     /// Peers are asked a little before the time is up, so that the verdict is there when it is.
@@ -314,7 +332,10 @@ impl Patrol {
                 self.shared.trip(Error::Aborted(format!("{label}: the abort word was set during {name}")))
             }
             Fault::SpinLimit | Fault::Mismatch if self.doubt.as_ref().is_none_or(|doubt| doubt.fault.is_none()) => {
-                self.ask(Doubt { number: fault.call, fault: Some(fault), decide: now + SHORTEST_ANSWER_TIME });
+                let decide = now + SHORTEST_ANSWER_TIME;
+                let late =
+                    if fault.fault == Fault::Mismatch { LATE_TIME.min(self.shared.timeout) } else { Duration::ZERO };
+                self.ask(Doubt { number: fault.call, fault: Some(fault), decide, patience: now + late });
             }
             Fault::SpinLimit | Fault::Mismatch => {}
         }
@@ -353,14 +374,10 @@ impl Patrol {
 
     /// Who called what.
     fn disagreement(&self, number: u64) -> String {
-        let of = |(call, shape): (u64, Shape)| (call == number).then_some(shape);
-        let mut shapes: Vec<_> = self
-            .seats
-            .iter()
-            .map(|seat| (seat.rank, seat.answer.as_ref().and_then(|answer| of(answer.shape))))
-            .collect();
+        let mut shapes: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.made(number))).collect();
         if let Some(own) = self.shared.peers.iter().position(Option::is_none) {
-            shapes.push((own, self.shared.alarm.progress().shape.and_then(of)));
+            let shape = self.shared.alarm.progress().shape;
+            shapes.push((own, shape.and_then(|(call, shape)| (call == number).then_some(shape))));
         }
         shapes.sort_by_key(|(rank, _)| *rank);
         odd(number, &shapes)
@@ -380,6 +397,12 @@ impl Seat {
     fn has_ended(&self) -> bool {
         let Some(process) = &self.process else { return false };
         sys::poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], Instant::now()) == Ok(true)
+    }
+
+    /// What it made as call `number`, as far as it said.
+    fn made(&self, number: u64) -> Option<Shape> {
+        let (call, shape) = self.answer.as_ref()?.shape;
+        (call == number).then_some(shape)
     }
 
     fn standing(&self) -> Standing {

@@ -73,7 +73,7 @@ pub(super) fn private(others: &[(usize, Standing)]) -> String {
 }
 
 /// The sentence about collective `number` that ranks entered with different arguments, given every rank's shape where it
-/// is known. Those whom fewest agree with come first.
+/// is known. Those whom fewest agree with come first, those who said nothing about it last.
 pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
     let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
     for (rank, shape) in shapes {
@@ -87,18 +87,27 @@ pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
     // What looks the same differs in what a short text leaves out.
     let alike = |shape: &Shape| groups.iter().filter(|(of, _)| arguments(of) == arguments(shape)).count() > 1;
     let one_kind = groups.windows(2).all(|pair| name(&pair[0].0) == name(&pair[1].0));
-    let told: Vec<_> = groups
+    let mut told: Vec<_> = groups
         .iter()
         .map(|(shape, ranks)| {
-            let ranks: Vec<_> = ranks.iter().map(usize::to_string).collect();
             let detail =
                 if alike(shape) { format!(", fingerprint {:#010x}", shape.fingerprint) } else { String::new() };
-            let s = if ranks.len() == 1 { "" } else { "s" };
             let what = if one_kind { "it" } else { name(shape) };
-            format!("rank{s} {} made {what} with {}{detail}", ranks.join(", "), arguments(shape))
+            format!("{} made {what} with {}{detail}", listed(ranks), arguments(shape))
         })
         .collect();
+    let silent: Vec<_> = shapes.iter().filter(|(_, shape)| shape.is_none()).map(|(rank, _)| *rank).collect();
+    if !silent.is_empty() {
+        told.push(format!("what {} made is not known", listed(&silent)));
+    }
     format!("ranks disagree on call #{number}: {}", told.join("; "))
+}
+
+/// "rank 1", "ranks 0, 2".
+fn listed(ranks: &[usize]) -> String {
+    let s = if ranks.len() == 1 { "" } else { "s" };
+    let ranks: Vec<_> = ranks.iter().map(usize::to_string).collect();
+    format!("rank{s} {}", ranks.join(", "))
 }
 
 fn accuse(number: u64, name: &str, rank: usize, standing: &Standing) -> Option<String> {
@@ -131,7 +140,8 @@ mod tests {
         let (usual, other) = (Shape::new(128, 128, 0, kind, 1), Shape::new(100, 100, 0, kind, 1));
         assert_eq!(
             odd(3, &[(0, Some(usual)), (1, Some(other)), (2, None), (3, Some(usual))]),
-            "ranks disagree on call #3: rank 1 made it with 100 float32 sum; ranks 0, 3 made it with 128 float32 sum"
+            "ranks disagree on call #3: rank 1 made it with 100 float32 sum; ranks 0, 3 made it with 128 float32 sum; \
+             what rank 2 made is not known"
         );
         let longer = Shape::new(128, 128, 0, kind, 2);
         let text = odd(3, &[(0, Some(usual)), (1, Some(longer))]);
