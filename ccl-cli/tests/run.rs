@@ -233,9 +233,13 @@ fn every_process_is_told() {
     let bench = Bench::new();
     let json = bench.at("report");
     let opener = bench.at("opener").display().to_string();
+    let begun = bench.at("begun").display().to_string();
     // A child, a grandchild that was left behind by its parent in a session of its own, one that execs, and one that is idle.
+    // What is left behind is waited for two seconds, in which a busy machine may not even start it.
     let script = format!(
-        "'{opener}' global libccl.so.2; (setsid sh -c \"sleep 0.3; exec '{opener}' local libccl.so.2\" &) ; \
+        "'{opener}' global libccl.so.2; \
+         (setsid sh -c \"touch '{begun}'; sleep 0.3; exec '{opener}' local libccl.so.2\" &) ; \
+         while ! test -e '{begun}'; do sleep 0.01; done; \
          sh -c \"exec '{opener}' deepbind libccl.so.2\"; exec '{opener}' idle"
     );
     let done = run(&["--route", "preload"], &json).args(["sh", "-c", &script]).output().unwrap();

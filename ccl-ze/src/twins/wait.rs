@@ -64,7 +64,8 @@ impl<'a> Waiter<'a> {
             if flag() == tag {
                 return Ok(());
             }
-            self.look(None, &flag)?;
+            // On a busy machine each turn may take as long as other threads like.
+            self.look(Some(since), &flag)?;
             std::thread::yield_now();
         }
         loop {
@@ -188,7 +189,8 @@ mod tests {
             abort.store(1, Ordering::Relaxed);
         });
         assert_eq!((gave_up.fault, gave_up.seen), (Fault::Aborted, 6));
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        // A busy machine may take seconds until the waiter sleeps.
+        assert!(took < Duration::from_secs(30), "{took:?}");
     }
 
     /// A sender wakes a waiter that sleeps.
