@@ -239,7 +239,7 @@ fn every_process_is_told() {
     let script = format!(
         "'{opener}' global libccl.so.2; \
          (setsid sh -c \"touch '{begun}'; sleep 0.3; exec '{opener}' local libccl.so.2\" &) ; \
-         while ! test -e '{begun}'; do sleep 0.01; done; \
+         n=0; while ! test -e '{begun}' && test $n -lt 3000; do n=$((n + 1)); sleep 0.01; done; \
          sh -c \"exec '{opener}' deepbind libccl.so.2\"; exec '{opener}' idle"
     );
     let done = run(&["--route", "preload"], &json).args(["sh", "-c", &script]).output().unwrap();

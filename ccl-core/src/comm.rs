@@ -7,7 +7,7 @@ mod connect;
 mod register;
 mod split;
 
-pub use completion::{Completion, Health, wait};
+pub use completion::{Completion, Health, wait, wait_for};
 
 use crate::collective::CollectiveCall;
 use crate::config::{Check, Config};
@@ -256,6 +256,12 @@ impl<D: Device> Communicator<D> {
     /// The failure that poisoned this communicator, if any.
     pub fn fault(&self) -> Option<Error> {
         self.shared.watch.fault()
+    }
+
+    /// Whether the calls that have ended were right. Of a fault that the device has just reported this waits until it is known
+    /// which rank is to blame.
+    pub fn check_ended(&self) -> Result<()> {
+        self.shared.health.check_ended()
     }
 
     /// Gives up all collectives in flight, here and on the other ranks. May be called from any thread.

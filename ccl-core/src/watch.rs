@@ -37,6 +37,10 @@ use call::{arguments, is_private, name};
 use packet::Packet;
 use patrol::Patrol;
 
+/// By then the watch has said who is to blame for a fault that the device reports: it has looked, peers have answered, and
+/// ranks that are late have had their time.
+pub const VERDICT_TIME: Duration = Duration::from_secs(5);
+
 /// What the watch needs of the device side.
 pub trait Alarm: Send + Sync {
     /// Sets the abort word and wakes parked waiters. May be called more than once, from any thread.
@@ -121,6 +125,7 @@ pub struct Watch {
     status: Status,
     thread: Option<JoinHandle<()>>,
     goodbye: bool,
+    tells: bool,
 }
 
 /// How a communicator is: what its [`Watch`] knows, also for those that outlive it.
@@ -203,7 +208,7 @@ impl Watch {
         }
         // Only fails where the thread is gone, which waits for this.
         let _ = begin.send(Patrol::new(Arc::clone(&shared)));
-        Self { status: Status { shared, generation }, thread: Some(thread), goodbye: true }
+        Self { status: Status { shared, generation }, thread: Some(thread), goodbye: true, tells: true }
     }
 
     /// What it knows, to be kept.
@@ -221,14 +226,16 @@ impl Watch {
         self.status.fail(error);
     }
 
-    /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets.
+    /// Says goodbye and stops. Does not wait for the peers: what they have not read yet stays in their sockets. A fault that
+    /// the device has just reported is told first.
     pub fn close(self) {
         drop(self);
     }
 
-    /// Says goodbye and goes on: the process is about to end.
+    /// Says goodbye and goes on: the process is about to end. A fault that the device has just reported is told first.
     pub fn leave(&self) {
         if !self.status.forked() {
+            self.status.shared.await_verdict();
             self.status.shared.goodbye();
         }
     }
@@ -237,6 +244,12 @@ impl Watch {
     #[doc(hidden)]
     pub fn close_without_goodbye(mut self) {
         self.goodbye = false;
+    }
+
+    /// NEGATIVE CONTROL, for tests only: says goodbye whatever the device has reported.
+    #[doc(hidden)]
+    pub fn close_without_telling(mut self) {
+        self.tells = false;
     }
 }
 
@@ -289,6 +302,9 @@ impl Drop for Watch {
             std::mem::forget(self.thread.take());
             return;
         }
+        if self.tells {
+            self.status.shared.await_verdict();
+        }
         self.status.shared.closing.store(true, Ordering::Release);
         if self.goodbye {
             self.status.shared.goodbye();
@@ -338,6 +354,14 @@ impl Shared {
         let callback = self.on_fault.lock().take();
         if let Some(callback) = callback {
             callback(&error);
+        }
+    }
+
+    /// Gives the watch the time to tell of a fault that the device has reported: the others would only see this rank go.
+    fn await_verdict(&self) {
+        let since = Instant::now();
+        while self.alarm.fault().is_some() && !self.is_tripped() && since.elapsed() < VERDICT_TIME {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccl_core::bootstrap::local;
+use ccl_core::collective::{Collective, CollectiveCall};
 use ccl_core::protocol::{Fault, Shape};
 use ccl_core::types::Kind;
 use ccl_core::watch::{Alarm, DeviceFault, Progress, Watch, WatchOptions};
@@ -297,40 +298,79 @@ fn the_rank_that_made_another_call_is_named_by_all() {
     }
 }
 
-/// Three ranks replay a graph whose call #7 rank 1 made otherwise, and rank 2's device comes to it `late`.
-fn disagree(late: Duration, timeout: Duration) -> Vec<String> {
+/// Three ranks replay a graph whose call #7 rank 1 made otherwise, which its device reports. Rank 2 comes to it `late`, if
+/// ever, and is first in a call with some other rank.
+fn disagree(late: Option<Duration>, timeout: Duration) -> Vec<String> {
     let ranks = group(3, timeout);
     let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+    let send = CollectiveCall::moving(Collective::Send { to: 0 }, 10, DataType::Int32).kind();
+    let usual = ranks[2].fake.progress.lock().shape.replace((7, Shape::new(10, 0, 0, send, 1)));
+    ranks[2].fake.at(6, 6);
+    ranks[0].fake.at(7, 6);
+    ranks[1].fake.at(7, 6);
     ranks[1].fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
-    let usual = ranks[2].fake.progress.lock().shape.replace((6, Shape::default()));
-    for rank in &ranks[..2] {
-        rank.fake.progress.lock().fault = Some(fault(Fault::Mismatch));
+    ranks[1].fake.progress.lock().fault = Some(fault(Fault::Mismatch));
+    if let Some(late) = late {
+        thread::sleep(late);
+        ranks[2].fake.at(7, 6);
+        ranks[2].fake.progress.lock().shape = usual;
     }
-    thread::sleep(late);
-    ranks[2].fake.progress.lock().shape = usual;
-    ranks.iter().map(|rank| rank.failure(Duration::from_secs(4)).to_string()).collect()
+    ranks.iter().map(|rank| rank.failure(Duration::from_secs(10)).to_string()).collect()
 }
 
 /// Two ranks that disagree can't tell which of them is the odd one: they wait for the third.
 #[test]
 fn a_rank_that_is_late_decides_who_is_the_odd_one() {
-    for text in disagree(Duration::from_millis(500), LONG) {
+    for text in disagree(Some(Duration::from_millis(300)), LONG) {
         assert!(text.contains("call #7: rank 1 made it with 100 float32 sum; ranks 0, 2 made it with 1024"), "{text}");
     }
 }
 
-/// The wait ends, and with it what is known. NEGATIVE CONTROL of the one above: where there is no time to wait, the third
-/// rank's call doesn't count.
+/// The wait ends, and with it what is known.
 #[test]
 fn a_rank_that_is_too_late_is_said_to_be_missing() {
-    for (late, timeout) in
-        [(Duration::from_millis(2500), LONG), (Duration::from_millis(500), Duration::from_millis(100))]
-    {
-        for text in disagree(late, timeout) {
-            assert!(text.contains("call #7: rank 0 made it with 1024 bfloat16 sum; rank 1 made it with 100"), "{text}");
-            assert!(text.contains("what rank 2 made is not known"), "{text}");
-        }
+    let since = Instant::now();
+    for text in disagree(None, LONG) {
+        assert!(text.contains("call #7: rank 0 made it with 1024 bfloat16 sum; rank 1 made it with 100"), "{text}");
+        assert!(text.contains("; rank 2 has not entered it (it finished #6)"), "{text}");
     }
+    assert!(since.elapsed() >= Duration::from_millis(900), "{:?}", since.elapsed());
+}
+
+/// NEGATIVE CONTROL: the half of a short timeout is no time to wait. Nor does it let a rank that waits time out first.
+#[test]
+fn without_the_wait_a_late_rank_does_not_count() {
+    for text in disagree(Some(Duration::from_millis(1550)), Duration::from_millis(1900)) {
+        assert!(text.contains("call #7: rank 0 made it with 1024 bfloat16 sum; rank 1 made it with 100"), "{text}");
+        assert!(text.contains("; rank 2 has not entered it (it finished #6)"), "{text}");
+    }
+}
+
+/// What rank 0 of two hears of rank 1, whose device has just reported that they disagree, and which `ends`.
+fn ends_with_a_fault(timeout: Duration, ends: impl Fn(Watch)) -> Error {
+    let mut ranks = group(2, timeout);
+    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+    let odd = ranks.pop().unwrap();
+    ranks[0].fake.at(7, 6);
+    odd.fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    odd.fake.progress.lock().fault = Some(fault(Fault::Mismatch));
+    ends(odd.watch);
+    ranks[0].failure(Duration::from_secs(10))
+}
+
+/// A rank that ends, or whose process does, tells what its device has reported before it says goodbye.
+#[test]
+fn a_fault_is_told_before_the_goodbye() {
+    for error in [ends_with_a_fault(LONG, Watch::close), ends_with_a_fault(LONG, |watch| watch.leave())] {
+        assert!(matches!(&error, Error::InvalidUsage(text) if text.contains("ranks disagree on call #7")), "{error}");
+    }
+}
+
+/// NEGATIVE CONTROL: else the others time out, of a rank that has left.
+#[test]
+fn a_fault_is_not_told_behind_the_goodbye() {
+    let error = ends_with_a_fault(Duration::from_secs(1), Watch::close_without_telling);
+    assert!(matches!(&error, Error::Timeout { what, .. } if what.contains("rank 1 has left")), "{error}");
 }
 
 #[test]

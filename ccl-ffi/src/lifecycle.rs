@@ -154,7 +154,8 @@ pub unsafe extern "C" fn onecclCommFinalize(communicator: *mut OnecclComm) -> Co
         // A call holds it as long as it runs, which is bounded.
         drop(live.host.lock());
         live.settle_queues()?;
-        live.comm.fault().map_or(Ok(SUCCESS), Err)
+        live.comm.check_ended()?;
+        Ok(SUCCESS)
     };
     // SAFETY: passed on to the caller.
     unsafe { comm_entry("onecclCommFinalize", communicator, body) }

@@ -64,7 +64,7 @@ INLINE uint fingerprint(const struct args *a)
 }
 
 // Says what call `number` is. A poisoned communicator keeps what it said of the call that failed. Nothing orders these
-// stores, which every call makes: they are looked at when a call has been stuck for long, or after `report`'s fence.
+// stores, which every call makes: they are looked at when a call has been stuck for long, after `report`'s fence, or twice.
 INLINE void tell_shape(const struct args *a, ulong number)
 {
     global struct host_block *host = a->host;

@@ -365,6 +365,12 @@ impl Communicator {
         self.core.fault()
     }
 
+    /// Whether the calls that have ended were right. Of a fault that the device has just reported this waits until it is known
+    /// which rank is to blame.
+    pub fn check_ended(&self) -> Result<()> {
+        self.core.check_ended()
+    }
+
     /// Tells the other ranks that this process is about to end, so that its end is not taken for a death. For programs that
     /// end without dropping their communicators.
     pub fn leave(&self) {

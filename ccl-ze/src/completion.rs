@@ -5,7 +5,6 @@ use crate::event::EventSlot;
 use crate::stream::Stream;
 use ccl_core::Result;
 use ccl_core::comm::{self, Health};
-use ccl_core::device::Completion as _;
 use level_zero_sys::ze_event_handle_t;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,17 +43,11 @@ impl Completion {
         }
     }
 
-    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
+    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then, or has failed and it isn't known yet why.
     pub fn wait_for(&self, limit: Duration) -> Result<bool> {
         match &self.0 {
             Inner::Call(call) => call.wait_for(limit),
-            Inner::Replay(event, healths) => {
-                let finished = event.wait_for(limit)?;
-                if finished {
-                    healths.iter().try_for_each(|health| health.check_ended())?;
-                }
-                Ok(finished)
-            }
+            Inner::Replay(event, healths) => comm::wait_for(event, healths, limit),
         }
     }
 
@@ -63,7 +56,7 @@ impl Completion {
         matches!(self.device(), Completed::Recorded(..))
     }
 
-    /// Whether the call is finished, without waiting; an error if it was not right.
+    /// Whether the call is finished, without waiting; an error if it was not right, as soon as it is known why.
     pub fn is_finished(&self) -> Result<bool> {
         self.wait_for(Duration::ZERO)
     }

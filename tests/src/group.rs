@@ -2,6 +2,7 @@
 
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_ze::{Builder, Communicator};
+use std::collections::HashMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,6 +12,11 @@ use std::time::{Duration, Instant};
 const RANK: &str = "TEST_RANK";
 const RANKS: &str = "TEST_RANKS";
 const ID: &str = "TEST_UNIQUE_ID";
+/// Which of its test's calls of [`Group::run`] a rank belongs to.
+const TURN: &str = "TEST_TURN";
+
+/// How many groups of each test have been run here.
+static TURNS: Mutex<Option<HashMap<String, usize>>> = Mutex::new(None);
 
 /// A group of rank processes to be started by a test.
 pub struct Group {
@@ -83,35 +89,41 @@ impl Group {
     }
 
     /// In a rank process: runs `body` and ends the process. In the test itself: starts the ranks and hands them to
-    /// `watch`, which gets them running.
+    /// `watch`, which gets them running. Ranks run the body of their test's first call of this, also those of further groups:
+    /// what differs from group to group they have to take from the environment and the number of ranks.
     pub fn run_with<R>(self, body: impl FnOnce(Rank), watch: impl FnOnce(Running) -> R) -> R {
         if let Ok(rank) = std::env::var(RANK) {
-            let number = |text: &str| text.parse().expect("a number from the parent");
-            let hex = std::env::var(ID).expect("an id from the parent");
-            let bytes: Vec<u8> = (0..hex.len())
-                .step_by(2)
-                .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hexadecimal from the parent"))
-                .collect();
-            let id = UniqueId::from_bytes(bytes.try_into().expect("4096 bytes from the parent"));
-            let n = number(&std::env::var(RANKS).expect("a number from the parent"));
-            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("prctl");
-            body(Rank { rank: number(&rank), n, id });
-            // The harness has nothing more to do here; its summary would only be noise.
-            std::process::exit(0);
+            assert!(std::env::var(TURN).is_err(), "a test with both ways to run a group");
+            be_rank(&rank, body);
         }
-        watch(self.start())
+        watch(self.start(None))
     }
 
-    /// Like [`Group::run_with`], where all ranks are to succeed within the limit.
+    /// Like [`Group::run_with`], where all ranks are to succeed within the limit. Each of a test's groups has its own body.
     pub fn run(self, body: impl FnOnce(Rank)) {
-        self.run_with(body, |running| {
-            for (rank, ended) in running.wait().into_iter().enumerate() {
-                assert!(ended.status.success(), "rank {rank} failed: {}\n{}", ended.status, ended.output);
+        let turn = self.turn();
+        if let Ok(rank) = std::env::var(RANK) {
+            match std::env::var(TURN).expect("a test with one way to run a group") {
+                wanted if wanted == turn.to_string() => be_rank(&rank, body),
+                _ => return,
             }
-        });
+        }
+        for (rank, ended) in self.start(Some(turn)).wait().into_iter().enumerate() {
+            let Ended { status, output, .. } = ended;
+            assert!(status.success(), "rank {rank} failed: {status}\n{output}");
+            assert!(!output.contains("test result: ok"), "rank {rank} never came to its body:\n{output}");
+        }
     }
 
-    fn start(self) -> Running {
+    /// Which of its test's groups this is.
+    fn turn(&self) -> usize {
+        let mut turns = TURNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let next = turns.get_or_insert_default().entry(self.test.clone()).or_default();
+        *next += 1;
+        *next - 1
+    }
+
+    fn start(self, turn: Option<usize>) -> Running {
         let id = UniqueId::create(RootOptions::default()).expect("a unique id");
         let hex: String = id.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
         let start = Instant::now();
@@ -123,6 +135,7 @@ impl Group {
                     .env(RANK, rank.to_string())
                     .env(RANKS, self.ranks.to_string())
                     .env(ID, &hex)
+                    .envs(turn.map(|turn| (TURN, turn.to_string())))
                     .envs(self.variables.iter().map(|(k, v)| (k, v)))
                     .stdin(Stdio::null())
                     .stdout(Stdio::piped())
@@ -151,6 +164,22 @@ impl Group {
             .collect();
         Running { children, start, limit: self.limit }
     }
+}
+
+/// Runs the body of the rank that this process is, and ends the process.
+fn be_rank(rank: &str, body: impl FnOnce(Rank)) -> ! {
+    let number = |text: &str| text.parse().expect("a number from the parent");
+    let hex = std::env::var(ID).expect("an id from the parent");
+    let bytes: Vec<u8> = (0..hex.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hexadecimal from the parent"))
+        .collect();
+    let id = UniqueId::from_bytes(bytes.try_into().expect("4096 bytes from the parent"));
+    let n = number(&std::env::var(RANKS).expect("a number from the parent"));
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("prctl");
+    body(Rank { rank: number(rank), n, id });
+    // The harness has nothing more to do here; its summary would only be noise.
+    std::process::exit(0);
 }
 
 struct RankProcess {

@@ -435,8 +435,16 @@ void odd(Rank &rank, const std::string &how, const std::string &key, const Submi
     settle(rank);
     (rank.rank == 1 ? unlike : alike).enqueue();
     settle(rank);
-    failed(rank, word);
-    takes_no_more(rank, word);
+    if (key == "finalize") {
+        // Asked before anything else, it waits until the ranks know which of them it was.
+        const auto code = onecclCommFinalize(rank.comm);
+        const std::string text = onecclGetLastError(nullptr);
+        if (code != onecclInvalidUsage || !contains(text, word))
+            fail("finalize of a rank that disagrees: code " + std::to_string(code) + ", " + text + ", not " + word);
+    } else {
+        failed(rank, word);
+        takes_no_more(rank, word);
+    }
     meet(rank, key + "-end");
     CHECK(onecclCommDestroy(rank.comm));
 }
@@ -451,6 +459,7 @@ void odd_ones(Rank &rank, const std::string &how) {
     const Submit gather = [&](sycl::queue &queue) { CHECK(onecclAllGather(one.at, all.at, 100, type, rank.comm, &queue)); };
     // Unchecked, these finish as if nothing were wrong.
     odd(rank, how, "count", reduce(1000), reduce(990), "ranks disagree on call #4: rank 1 made it with 990 float32 sum");
+    odd(rank, how, "finalize", reduce(1000), reduce(990), "ranks disagree on call #4: rank 1 made it with 990 float32 sum");
     odd(rank, how, "kind", gather, reduce(100), "ranks disagree on call #4: rank 1 made all_reduce with 100 float32 sum");
     starts_anew(rank, rank.ranks, how);
 }

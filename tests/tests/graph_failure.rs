@@ -237,6 +237,43 @@ fn the_rank_with_another_graph_is_named() {
     });
 }
 
+/// Ranks that have not come to the call, of three, decide who is the odd one. One that doesn't come is told for what it is,
+/// and asking whether a call has finished waits for none of that.
+#[test]
+fn a_rank_that_comes_late_is_waited_for() {
+    for (late, named) in [
+        (300, "ranks disagree on call #7: rank 1 made it with 990 float32 sum; ranks 0, 2 made"),
+        (4000, "; rank 2 has not entered it (it finished #6)"),
+    ] {
+        let config = Config { check: Check::Global, ..config() };
+        group("a_rank_that_comes_late_is_waited_for", 3, &config, 0, |comm| {
+            let stream = comm.stream(0).unwrap();
+            let (_memory, usual) = record(&comm, &stream, 1000, 2);
+            let (_other_memory, other) = record(&comm, &stream, 990, 2);
+            for _ in 0..3 {
+                launch(&usual, &stream).unwrap().wait().unwrap();
+            }
+            if comm.rank() == 2 {
+                std::thread::sleep(Duration::from_millis(late));
+            }
+            let graph = if comm.rank() == 1 { &other } else { &usual };
+            let error = match launch(graph, &stream) {
+                Err(error) => error,
+                Ok(done) => loop {
+                    let since = Instant::now();
+                    match done.is_finished() {
+                        Ok(false) => std::thread::sleep(Duration::from_millis(1)),
+                        Ok(true) => panic!("a call of ranks that disagree ends well"),
+                        Err(error) => break error,
+                    }
+                    assert!(since.elapsed() < Duration::from_millis(900), "{:?}", since.elapsed());
+                },
+            };
+            assert!(matches!(&error, Error::InvalidUsage(text) if text.contains(named)), "{error}");
+        });
+    }
+}
+
 /// NEGATIVE CONTROL: unchecked, the same ends on every rank as if nothing were wrong.
 #[test]
 fn unchecked_nobody_is_named() {

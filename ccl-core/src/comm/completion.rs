@@ -1,10 +1,10 @@
 //! When a call has finished, and whether it was right.
 
-use crate::device::{self, Completion as _, Device, Endpoint};
+use crate::device::{self, Device, Endpoint};
 use crate::error::{Error, Result};
 use crate::protocol::Fault;
-use crate::watch::{Alarm, DeviceFault, Status};
-use std::sync::Arc;
+use crate::watch::{Alarm, DeviceFault, Status, VERDICT_TIME};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a kernel may take to notice that it is to give up, and to fill its output.
@@ -15,11 +15,13 @@ const TIME_TO_GIVE_UP: Duration = Duration::from_secs(2);
 pub struct Health {
     status: Status,
     alarm: Arc<dyn Alarm>,
+    /// When a fault was first met of which the watch had said nothing yet.
+    met: OnceLock<Instant>,
 }
 
 impl Health {
     pub(super) fn new(status: Status, alarm: Arc<dyn Alarm>) -> Health {
-        Health { status, alarm }
+        Health { status, alarm, met: OnceLock::new() }
     }
 
     /// Whether nothing has.
@@ -55,19 +57,29 @@ impl Health {
     /// that are still repeated give up.
     #[inline]
     pub fn check_ended(&self) -> Result<()> {
+        self.check_ended_for(Duration::MAX).map(drop)
+    }
+
+    /// The same for at most `limit`; `Ok(false)` if it isn't known by then who is to blame.
+    #[inline]
+    fn check_ended_for(&self, limit: Duration) -> Result<bool> {
         self.check()?;
-        self.alarm.fault().map_or(Ok(()), |fault| self.await_notice(fault))
+        self.alarm.fault().map_or(Ok(true), |fault| self.await_notice(fault, limit))
     }
 
     #[cold]
-    fn await_notice(&self, fault: DeviceFault) -> Result<()> {
+    fn await_notice(&self, fault: DeviceFault, limit: Duration) -> Result<bool> {
         if self.status.is_closed() && fault.fault == Fault::Aborted {
             return Err(gone());
         }
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_secs(2) {
+        let (met, since) = (self.met.get_or_init(Instant::now), Instant::now());
+        while met.elapsed() < VERDICT_TIME {
             self.check()?;
-            std::thread::sleep(Duration::from_millis(1));
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(left.min(Duration::from_millis(1)));
         }
         let error = Error::Internal(format!("the device reported {fault:?} and the watch did not notice"));
         self.status.fail(error.clone());
@@ -91,6 +103,20 @@ pub fn wait(work: &impl device::Completion, healths: &[Arc<Health>]) -> Result<(
     healths.iter().try_for_each(|health| health.check_ended())
 }
 
+/// The same for at most `limit`; `Ok(false)` if the work isn't finished by then, or if it isn't known yet who is to blame.
+pub fn wait_for(work: &impl device::Completion, healths: &[Arc<Health>], limit: Duration) -> Result<bool> {
+    let since = Instant::now();
+    if !work.wait_for(limit)? {
+        return Ok(false);
+    }
+    for health in healths {
+        if !health.check_ended_for(limit.saturating_sub(since.elapsed()))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Tells when a call has finished and whether it was right.
 pub struct Completion<D: Device> {
     inner: <D::Endpoint as Endpoint>::Completion,
@@ -110,13 +136,9 @@ impl<D: Device> Completion<D> {
         wait(&self.inner, std::slice::from_ref(&self.health))
     }
 
-    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then.
+    /// Waits at most `limit`; `Ok(false)` if the call is not finished by then, or has failed and it isn't known yet why.
     pub fn wait_for(&self, limit: Duration) -> Result<bool> {
-        let finished = self.inner.wait_for(limit)?;
-        if finished {
-            self.health.check_ended()?;
-        }
-        Ok(finished)
+        wait_for(&self.inner, std::slice::from_ref(&self.health), limit)
     }
 
     /// The device's own completion.

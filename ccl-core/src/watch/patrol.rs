@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use super::call::{is_private, other_side};
 use super::packet::{PACKET_BYTES, Packet};
-use super::verdict::{Standing, blame, odd, private};
+use super::verdict::{Standing, blame, is_undecided, odd, private};
 use super::{DeviceFault, Shared};
 use crate::Error;
 use crate::mesh::{self, sys};
@@ -26,9 +26,9 @@ const RECENT: Duration = Duration::from_secs(1);
 const ANSWER_TIME: Duration = Duration::from_millis(300);
 /// The least time to wait for answers.
 const SHORTEST_ANSWER_TIME: Duration = Duration::from_millis(100);
-/// How long ranks that have not made the call yet about which others disagree are waited for: until then nobody can say
-/// who is the odd one. A rank may be this much behind where the others are devices that replay a graph.
-const LATE_TIME: Duration = Duration::from_secs(2);
+/// How long ranks that have not made the call yet about which others disagree are waited for, as long as they decide who
+/// is the odd one.
+const LATE_TIME: Duration = Duration::from_secs(1);
 /// A tick that took this much longer than asked for means that this process did not run (stopped, suspended).
 const ABSENCE: Duration = Duration::from_millis(500);
 /// How long hearsay of a death waits for the hang-up to be seen here as well.
@@ -63,6 +63,8 @@ struct Seat {
     /// It told of a failure; its end is then a consequence.
     told: bool,
     answer: Option<Answer>,
+    /// What it said the last time that it had made as the call about which ranks disagree.
+    said: Option<Shape>,
 }
 
 /// How far a rank says it is.
@@ -78,7 +80,7 @@ struct Doubt {
     number: u64,
     fault: Option<DeviceFault>,
     decide: Instant,
-    /// Until when a disagreement waits for ranks that have not made the call.
+    /// Until when a disagreement waits for ranks that have not made the call and decide who is the odd one.
     patience: Instant,
 }
 
@@ -87,7 +89,7 @@ impl Patrol {
         let now = Instant::now();
         let seats = shared.peers.iter().enumerate().filter_map(|(rank, peer)| {
             let pid = peer.as_ref()?.pid;
-            Some(Seat { rank, pid, process: None, left: false, closed: false, told: false, answer: None })
+            Some(Seat { rank, pid, process: None, left: false, closed: false, told: false, answer: None, said: None })
         });
         Self {
             seats: seats.collect(),
@@ -289,7 +291,8 @@ impl Patrol {
             self.ask(Doubt { number: self.entered, fault: None, decide, patience: decide });
         }
         if let Some(mut doubt) = self.doubt.take_if(|doubt| now >= doubt.decide) {
-            if now < doubt.patience && self.asks_the_late(&doubt) {
+            if now < doubt.patience && self.is_open(doubt.number) {
+                self.shared.send_all(&Packet::Ask { nonce: self.nonce });
                 doubt.decide = now + BUSY_TICK;
                 self.doubt = Some(doubt);
             } else {
@@ -298,12 +301,16 @@ impl Patrol {
         }
     }
 
-    /// Asks those again who had not made the call that others disagree about, and says whether there are any.
-    fn asks_the_late(&self, doubt: &Doubt) -> bool {
-        let mut late = self.seats.iter().filter(|seat| !seat.left && seat.made(doubt.number).is_none()).peekable();
-        let any = late.peek().is_some();
-        late.for_each(|seat| self.shared.send(seat.rank, &Packet::Ask { nonce: self.nonce }));
-        any
+    /// Whether ranks that may still make the call about which others disagree decide who is the odd one. A rank counts as
+    /// soon as it says the same twice: in the middle of the device's telling its host, parts may be of the call before.
+    fn is_open(&mut self, number: u64) -> bool {
+        let mut late = 0;
+        for seat in self.seats.iter_mut().filter(|seat| !seat.left) {
+            let made = seat.made(number);
+            late += usize::from(made.is_none() || made != seat.said);
+            seat.said = made;
+        }
+        is_undecided(&self.made(number), late)
     }
 
     /// Peers are asked a little before the time is up, so that the verdict is there when it is.
@@ -314,7 +321,7 @@ impl Patrol {
     fn ask(&mut self, doubt: Doubt) {
         self.nonce += 1;
         for seat in &mut self.seats {
-            seat.answer = None;
+            (seat.answer, seat.said) = (None, None);
         }
         self.shared.send_all(&Packet::Ask { nonce: self.nonce });
         self.doubt = Some(doubt);
@@ -333,8 +340,11 @@ impl Patrol {
             }
             Fault::SpinLimit | Fault::Mismatch if self.doubt.as_ref().is_none_or(|doubt| doubt.fault.is_none()) => {
                 let decide = now + SHORTEST_ANSWER_TIME;
-                let late =
-                    if fault.fault == Fault::Mismatch { LATE_TIME.min(self.shared.timeout) } else { Duration::ZERO };
+                let late = if fault.fault == Fault::Mismatch {
+                    LATE_TIME.min(self.shared.timeout / 2)
+                } else {
+                    Duration::ZERO
+                };
                 self.ask(Doubt { number: fault.call, fault: Some(fault), decide, patience: now + late });
             }
             Fault::SpinLimit | Fault::Mismatch => {}
@@ -374,13 +384,18 @@ impl Patrol {
 
     /// Who called what.
     fn disagreement(&self, number: u64) -> String {
+        let standings: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.standing())).collect();
+        odd(number, &self.made(number), &standings)
+    }
+
+    /// What every rank made as call `number`, where it is known.
+    fn made(&self, number: u64) -> Vec<(usize, Option<Shape>)> {
         let mut shapes: Vec<_> = self.seats.iter().map(|seat| (seat.rank, seat.made(number))).collect();
         if let Some(own) = self.shared.peers.iter().position(Option::is_none) {
-            let shape = self.shared.alarm.progress().shape;
-            shapes.push((own, shape.and_then(|(call, shape)| (call == number).then_some(shape))));
+            shapes.push((own, self.shared.alarm.progress().shape.and_then(|shape| made(number, shape))));
         }
         shapes.sort_by_key(|(rank, _)| *rank);
-        odd(number, &shapes)
+        shapes
     }
 
     fn during(&self) -> String {
@@ -401,8 +416,7 @@ impl Seat {
 
     /// What it made as call `number`, as far as it said.
     fn made(&self, number: u64) -> Option<Shape> {
-        let (call, shape) = self.answer.as_ref()?.shape;
-        (call == number).then_some(shape)
+        made(number, self.answer.as_ref()?.shape)
     }
 
     fn standing(&self) -> Standing {
@@ -414,6 +428,12 @@ impl Seat {
             None => Standing::Silent { pid: self.pid },
         }
     }
+}
+
+/// What was made as call `number`, if it is that which is known. A call between some ranks only goes by the number of the
+/// next collective, which it isn't.
+fn made(number: u64, (call, shape): (u64, Shape)) -> Option<Shape> {
+    (call == number && !is_private(&shape)).then_some(shape)
 }
 
 fn place(fault: &DeviceFault) -> String {

@@ -56,34 +56,26 @@ pub(super) fn private(others: &[(usize, Standing)]) -> String {
     if !gone.is_empty() {
         return gone.join("; ");
     }
-    let at = |(rank, standing): &(usize, Standing)| match standing {
-        Standing::At { entered, done, shape: (call, shape), elsewhere } => {
-            let what = match (entered > done, call == entered) {
-                (true, true) if is_private(shape) => format!("in {} ({})", name(shape), arguments(shape)),
-                (true, true) => format!("in {} #{entered} ({})", name(shape), arguments(shape)),
-                (true, false) => format!("in #{entered}"),
-                (false, _) => "in no call".to_owned(),
-            };
-            let elsewhere = if elsewhere.is_empty() { String::new() } else { format!(" and in {elsewhere}") };
-            format!("rank {rank} is {what}{elsewhere}")
-        }
-        _ => String::new(),
+    others.iter().filter_map(|(rank, standing)| whereabouts(*rank, standing)).collect::<Vec<_>>().join("; ")
+}
+
+/// What a rank that answered is in.
+fn whereabouts(rank: usize, standing: &Standing) -> Option<String> {
+    let Standing::At { entered, done, shape: (call, shape), elsewhere } = standing else { return None };
+    let what = match (entered > done, call == entered) {
+        (true, true) if is_private(shape) => format!("in {} ({})", name(shape), arguments(shape)),
+        (true, true) => format!("in {} #{entered} ({})", name(shape), arguments(shape)),
+        (true, false) => format!("in #{entered}"),
+        (false, _) => "in no call".to_owned(),
     };
-    others.iter().map(at).collect::<Vec<_>>().join("; ")
+    let elsewhere = if elsewhere.is_empty() { String::new() } else { format!(" and in {elsewhere}") };
+    Some(format!("rank {rank} is {what}{elsewhere}"))
 }
 
 /// The sentence about collective `number` that ranks entered with different arguments, given every rank's shape where it
-/// is known. Those whom fewest agree with come first, those who said nothing about it last.
-pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
-    let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
-    for (rank, shape) in shapes {
-        let Some(shape) = shape else { continue };
-        match groups.iter_mut().find(|(of, _)| of.fingerprint == shape.fingerprint) {
-            Some((_, ranks)) => ranks.push(*rank),
-            None => groups.push((*shape, vec![*rank])),
-        }
-    }
-    groups.sort_by_key(|(_, ranks)| ranks.len());
+/// is known, and where the others stand. Those whom fewest agree with come first, those whose shape isn't known last.
+pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)], others: &[(usize, Standing)]) -> String {
+    let groups = agreeing(shapes);
     // What looks the same differs in what a short text leaves out.
     let alike = |shape: &Shape| groups.iter().filter(|(of, _)| arguments(of) == arguments(shape)).count() > 1;
     let one_kind = groups.windows(2).all(|pair| name(&pair[0].0) == name(&pair[1].0));
@@ -96,11 +88,33 @@ pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)]) -> String {
             format!("{} made {what} with {}{detail}", listed(ranks), arguments(shape))
         })
         .collect();
-    let silent: Vec<_> = shapes.iter().filter(|(_, shape)| shape.is_none()).map(|(rank, _)| *rank).collect();
-    if !silent.is_empty() {
-        told.push(format!("what {} made is not known", listed(&silent)));
-    }
+    told.extend(shapes.iter().filter(|(_, shape)| shape.is_none()).map(|(rank, _)| {
+        let standing = others.iter().find(|(other, _)| other == rank).map(|(_, standing)| standing);
+        let told = standing.and_then(|at| accuse(number, "it", *rank, at).or_else(|| whereabouts(*rank, at)));
+        told.unwrap_or_else(|| format!("what rank {rank} made is not known"))
+    }));
     format!("ranks disagree on call #{number}: {}", told.join("; "))
+}
+
+/// Whether `late` ranks, of whom it isn't known yet, decide which call most ranks have made.
+pub(super) fn is_undecided(shapes: &[(usize, Option<Shape>)], late: usize) -> bool {
+    let mut sizes = agreeing(shapes).into_iter().rev().map(|(_, ranks)| ranks.len());
+    let (most, next) = (sizes.next().unwrap_or(0), sizes.next().unwrap_or(0));
+    late > 0 && most <= next + late
+}
+
+/// The ranks by what they made, the fewest first.
+fn agreeing(shapes: &[(usize, Option<Shape>)]) -> Vec<(Shape, Vec<usize>)> {
+    let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
+    for (rank, shape) in shapes {
+        let Some(shape) = shape else { continue };
+        match groups.iter_mut().find(|(of, _)| of.fingerprint == shape.fingerprint) {
+            Some((_, ranks)) => ranks.push(*rank),
+            None => groups.push((*shape, vec![*rank])),
+        }
+    }
+    groups.sort_by_key(|(_, ranks)| ranks.len());
+    groups
 }
 
 /// "rank 1", "ranks 0, 2".
@@ -135,17 +149,42 @@ mod tests {
 
     #[test]
     fn ranks_that_disagree_are_named_the_fewest_first() {
+        use crate::collective::Collective;
         use crate::types::{DataType, Kind, Order, ReduceOp};
         let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
         let (usual, other) = (Shape::new(128, 128, 0, kind, 1), Shape::new(100, 100, 0, kind, 1));
         assert_eq!(
-            odd(3, &[(0, Some(usual)), (1, Some(other)), (2, None), (3, Some(usual))]),
+            odd(
+                3,
+                &[(0, Some(usual)), (1, Some(other)), (2, None), (3, Some(usual))],
+                &[(2, Standing::Silent { pid: 9 })]
+            ),
             "ranks disagree on call #3: rank 1 made it with 100 float32 sum; ranks 0, 3 made it with 128 float32 sum; \
-             what rank 2 made is not known"
+             rank 2 (process 9) does not answer (stopped?)"
         );
+        let send = crate::collective::CollectiveCall::moving(Collective::Send { to: 3 }, 9, DataType::Int32).kind();
+        let shape = (3, Shape::new(9, 0, 0, send, 0));
+        let sending = Standing::At { entered: 3, done: 2, shape, elsewhere: String::new() };
+        let text = odd(3, &[(0, Some(usual)), (1, Some(other)), (2, None), (3, None)], &[(2, sending)]);
+        assert!(text.ends_with("; rank 2 is in send (9 int32 to rank 3); what rank 3 made is not known"), "{text}");
         let longer = Shape::new(128, 128, 0, kind, 2);
-        let text = odd(3, &[(0, Some(usual)), (1, Some(longer))]);
+        let text = odd(3, &[(0, Some(usual)), (1, Some(longer))], &[]);
         assert!(text.contains(&format!("{:#010x}", longer.fingerprint)), "{text}");
+    }
+
+    #[test]
+    fn ranks_that_are_late_are_waited_for_while_they_decide() {
+        use crate::types::{DataType, Kind, Order, ReduceOp};
+        let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+        let (a, b) = (Some(Shape::new(128, 128, 0, kind, 1)), Some(Shape::new(100, 100, 0, kind, 1)));
+        let undecided =
+            |made: &[Option<Shape>], late| is_undecided(&made.iter().copied().enumerate().collect::<Vec<_>>(), late);
+        assert!(undecided(&[a, b, None], 1));
+        assert!(undecided(&[a, a, b, None], 1), "they may be two and two");
+        assert!(!undecided(&[a, a, a, b, None], 1));
+        assert!(undecided(&[a, a, a, b, None, None], 2));
+        assert!(!undecided(&[a, b], 0), "nobody is left who could decide");
+        assert!(undecided(&[a, None], 1));
     }
 
     #[test]
@@ -158,7 +197,7 @@ mod tests {
         };
         let (usual, other) = (shape(Collective::Broadcast { root: 2 }), shape(Collective::AllGather));
         assert_eq!(
-            odd(5, &[(0, Some(usual)), (1, Some(usual)), (2, Some(other))]),
+            odd(5, &[(0, Some(usual)), (1, Some(usual)), (2, Some(other))], &[]),
             "ranks disagree on call #5: rank 2 made all_gather with 100 int32; ranks 0, 1 made broadcast with 100 int32 \
              root=2"
         );
