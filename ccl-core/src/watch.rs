@@ -146,6 +146,8 @@ struct Shared {
     label: String,
     on_fault: Mutex<Option<OnFault>>,
     tripped: AtomicBool,
+    /// The peers have been told of the first failure.
+    told: AtomicBool,
     fault: OnceLock<Error>,
     closing: AtomicBool,
     wake: EventFd,
@@ -194,6 +196,7 @@ impl Watch {
             label: options.label,
             on_fault: Mutex::new(Some(options.on_fault)),
             tripped: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             fault: OnceLock::new(),
             closing: AtomicBool::new(false),
             wake,
@@ -351,6 +354,7 @@ impl Shared {
         // Also what came from another rank: that rank may have died before it could tell everybody, and whoever sees
         // this one end must know that it was not the first.
         self.send_all(&Packet::Abort(error.clone()));
+        self.told.store(true, Ordering::Release);
         let callback = self.on_fault.lock().take();
         if let Some(callback) = callback {
             callback(&error);
@@ -360,7 +364,10 @@ impl Shared {
     /// Gives the watch the time to tell of a fault that the device has reported: the others would only see this rank go.
     fn await_verdict(&self) {
         let since = Instant::now();
-        while self.alarm.fault().is_some() && !self.is_tripped() && since.elapsed() < VERDICT_TIME {
+        while (self.is_tripped() || self.alarm.fault().is_some())
+            && !self.told.load(Ordering::Acquire)
+            && since.elapsed() < VERDICT_TIME
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

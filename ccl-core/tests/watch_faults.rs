@@ -21,6 +21,8 @@ const LONG: Duration = Duration::from_secs(60);
 struct Fake {
     progress: Mutex<Progress>,
     aborts: AtomicUsize,
+    /// How long it takes to set the abort word.
+    slow: Mutex<Duration>,
     calls: AtomicUsize,
 }
 
@@ -37,6 +39,7 @@ impl Fake {
 
 impl Alarm for Fake {
     fn abort(&self) {
+        thread::sleep(*self.slow.lock());
         self.aborts.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -347,21 +350,27 @@ fn without_the_wait_a_late_rank_does_not_count() {
 }
 
 /// What rank 0 of two hears of rank 1, whose device has just reported that they disagree, and which `ends`.
-fn ends_with_a_fault(timeout: Duration, ends: impl Fn(Watch)) -> Error {
+fn ends_with_a_fault(timeout: Duration, ends: impl Fn(Rank)) -> Error {
     let mut ranks = group(2, timeout);
     let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
     let odd = ranks.pop().unwrap();
     ranks[0].fake.at(7, 6);
     odd.fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    *odd.fake.slow.lock() = Duration::from_millis(100);
     odd.fake.progress.lock().fault = Some(fault(Fault::Mismatch));
-    ends(odd.watch);
+    ends(odd);
     ranks[0].failure(Duration::from_secs(10))
 }
 
 /// A rank that ends, or whose process does, tells what its device has reported before it says goodbye.
 #[test]
 fn a_fault_is_told_before_the_goodbye() {
-    for error in [ends_with_a_fault(LONG, Watch::close), ends_with_a_fault(LONG, |watch| watch.leave())] {
+    let leave = |rank: Rank| {
+        rank.watch.leave();
+        // The process may end now.
+        assert_eq!(rank.fake.aborts(), 1, "the others are told after that");
+    };
+    for error in [ends_with_a_fault(LONG, |rank| rank.watch.close()), ends_with_a_fault(LONG, leave)] {
         assert!(matches!(&error, Error::InvalidUsage(text) if text.contains("ranks disagree on call #7")), "{error}");
     }
 }
@@ -369,7 +378,7 @@ fn a_fault_is_told_before_the_goodbye() {
 /// NEGATIVE CONTROL: else the others time out, of a rank that has left.
 #[test]
 fn a_fault_is_not_told_behind_the_goodbye() {
-    let error = ends_with_a_fault(Duration::from_secs(1), Watch::close_without_telling);
+    let error = ends_with_a_fault(Duration::from_secs(1), |rank| rank.watch.close_without_telling());
     assert!(matches!(&error, Error::Timeout { what, .. } if what.contains("rank 1 has left")), "{error}");
 }
 

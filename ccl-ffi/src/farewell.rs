@@ -26,7 +26,8 @@ pub(crate) fn not_of(handle: &OnecclComm) {
     ALL.lock().retain(|known| !std::ptr::eq(*known, handle));
 }
 
-/// Only messages are sent: other libraries may have ended already, and threads still run.
+/// Only messages are sent, after those of a failure that is being looked into: other libraries may have ended already, and
+/// threads still run.
 extern "C" fn at_exit() {
     // In a forked child the lock may be held by nobody who is there.
     if let Some(all) = ALL.try_lock() {

@@ -144,15 +144,23 @@ impl OnecclComm {
         }
     }
 
-    /// Says goodbye to the other ranks: the process is about to end, and nothing is to be waited for.
+    /// Says goodbye to the other ranks: the process is about to end, and no call is waited for. A failure that the device has
+    /// just reported is this process's own, which is told as always; finding out which rank is to blame takes a second or so.
     pub(crate) fn leave(&self) {
         if self.check_process().is_err() {
             return;
         }
+        let state = self.state.try_read();
+        let live = match state.as_deref() {
+            Some(State::Live(live) | State::Finalized(live)) => Some(live),
+            _ => None,
+        };
+        if let Some(live) = live {
+            // Whatever it is, whoever is to hear of it does.
+            let _ = live.comm.check_ended();
+        }
         self.ledger.aborting.store(true, Ordering::Relaxed);
-        if let Some(state) = self.state.try_read()
-            && let State::Live(live) | State::Finalized(live) = &*state
-        {
+        if let Some(live) = live {
             live.comm.leave();
         }
     }

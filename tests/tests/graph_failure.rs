@@ -274,6 +274,41 @@ fn a_rank_that_comes_late_is_waited_for() {
     }
 }
 
+/// Nobody looks into what the device reports once the communicator has gone: that is told at once.
+#[test]
+fn a_failure_after_the_communicator_is_told_at_once() {
+    let config = Config { check: Check::Global, ..config() };
+    group("a_failure_after_the_communicator_is_told_at_once", 2, &config, 0, |comm| {
+        let stream = comm.stream(0).unwrap();
+        let mut memory = comm.alloc::<f32>(1000).unwrap();
+        comm.all_reduce_in_place(&mut memory, ReduceOp::Sum, &stream).unwrap().wait().unwrap();
+        let lab = Lab::new(&comm);
+        let (pool, gate) = lab.regular_event();
+        let options = CallOptions { after: &[gate], signal: None };
+        let (at, count) = (memory.as_ptr().cast(), 1000 - comm.rank());
+        // SAFETY: the memory and the event outlive the call.
+        let done = unsafe { comm.all_reduce_with(&sum(DataType::Float32, count), at, at, &stream, options) }.unwrap();
+        let goes = std::thread::spawn(move || drop(comm));
+        std::thread::sleep(Duration::from_millis(500));
+        // SAFETY: a live event.
+        good(unsafe { (lab.table.zeEventHostSignal)(gate) });
+        let error = done.wait().unwrap_err();
+        goes.join().unwrap();
+        let since = Instant::now();
+        assert_eq!(done.wait().unwrap_err(), error);
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        // On a busy machine it may not have gone in that time.
+        let said = ["has gone before its calls", "ranks disagree"];
+        assert!(said.iter().any(|text| error.to_string().contains(text)), "{error}");
+        assert!(matches!(&error, Error::InvalidUsage(_)), "{error}");
+        // SAFETY: nothing waits for it any more.
+        unsafe {
+            good((lab.table.zeEventDestroy)(gate));
+            good((lab.table.zeEventPoolDestroy)(pool));
+        }
+    });
+}
+
 /// NEGATIVE CONTROL: unchecked, the same ends on every rank as if nothing were wrong.
 #[test]
 fn unchecked_nobody_is_named() {

@@ -4,24 +4,28 @@ use crate::device::{self, Device, Endpoint};
 use crate::error::{Error, Result};
 use crate::protocol::Fault;
 use crate::watch::{Alarm, DeviceFault, Status, VERDICT_TIME};
-use std::sync::{Arc, OnceLock};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a kernel may take to notice that it is to give up, and to fill its output.
 const TIME_TO_GIVE_UP: Duration = Duration::from_secs(2);
+
+/// Most that counts of the time between two looks for the watch's word.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Whether a communicator is still sound. Completions keep this, and not the watch: it says goodbye when the communicator
 /// goes.
 pub struct Health {
     status: Status,
     alarm: Arc<dyn Alarm>,
-    /// When a fault was first met of which the watch had said nothing yet.
-    met: OnceLock<Instant>,
+    /// When a fault of which the watch has said nothing was last looked for, and how long that has gone on.
+    unanswered: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl Health {
     pub(super) fn new(status: Status, alarm: Arc<dyn Alarm>) -> Health {
-        Health { status, alarm, met: OnceLock::new() }
+        Health { status, alarm, unanswered: Mutex::new(None) }
     }
 
     /// Whether nothing has.
@@ -69,12 +73,14 @@ impl Health {
 
     #[cold]
     fn await_notice(&self, fault: DeviceFault, limit: Duration) -> Result<bool> {
-        if self.status.is_closed() && fault.fault == Fault::Aborted {
-            return Err(gone());
-        }
-        let (met, since) = (self.met.get_or_init(Instant::now), Instant::now());
-        while met.elapsed() < VERDICT_TIME {
+        let since = Instant::now();
+        while self.unanswered() < VERDICT_TIME {
+            // It says what it has to say before it goes.
+            let closed = self.status.is_closed();
             self.check()?;
+            if closed {
+                return Err(unwatched(fault));
+            }
             let left = limit.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Ok(false);
@@ -84,6 +90,27 @@ impl Health {
         let error = Error::Internal(format!("the device reported {fault:?} and the watch did not notice"));
         self.status.fail(error.clone());
         Err(error)
+    }
+
+    /// For how long a fault has been looked for in vain. Time in which nobody looked, or the process stood still, doesn't
+    /// count.
+    fn unanswered(&self) -> Duration {
+        let now = Instant::now();
+        let mut unanswered = self.unanswered.lock();
+        let (last, sum) = unanswered.get_or_insert((now, Duration::ZERO));
+        *sum += (now - *last).min(LOOK);
+        *last = now;
+        *sum
+    }
+}
+
+/// What a device reports once its communicator has gone.
+fn unwatched(fault: DeviceFault) -> Error {
+    match fault.fault {
+        Fault::Aborted => gone(),
+        _ => Error::InvalidUsage(format!(
+            "a communicator has gone before its calls, and nobody can say which rank is to blame: {fault:?}"
+        )),
     }
 }
 
@@ -109,6 +136,8 @@ pub fn wait_for(work: &impl device::Completion, healths: &[Arc<Health>], limit: 
     if !work.wait_for(limit)? {
         return Ok(false);
     }
+    // What is known of one isn't held back by what isn't known of another yet.
+    healths.iter().try_for_each(|health| health.check())?;
     for health in healths {
         if !health.check_ended_for(limit.saturating_sub(since.elapsed()))? {
             return Ok(false);

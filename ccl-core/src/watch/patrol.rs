@@ -63,8 +63,8 @@ struct Seat {
     /// It told of a failure; its end is then a consequence.
     told: bool,
     answer: Option<Answer>,
-    /// What it said the last time that it had made as the call about which ranks disagree.
-    said: Option<Shape>,
+    /// The shape that it told in the answer before, to the same question.
+    before: Option<(u64, Shape)>,
 }
 
 /// How far a rank says it is.
@@ -89,7 +89,7 @@ impl Patrol {
         let now = Instant::now();
         let seats = shared.peers.iter().enumerate().filter_map(|(rank, peer)| {
             let pid = peer.as_ref()?.pid;
-            Some(Seat { rank, pid, process: None, left: false, closed: false, told: false, answer: None, said: None })
+            Some(Seat { rank, pid, process: None, left: false, closed: false, told: false, answer: None, before: None })
         });
         Self {
             seats: seats.collect(),
@@ -241,7 +241,8 @@ impl Patrol {
                 self.shared.send(seat.rank, &answer);
             }
             Some(Packet::Answer { nonce, entered, done, shape, elsewhere }) if nonce == self.nonce => {
-                seat.answer = Some(Answer { entered, done, shape, elsewhere });
+                let before = seat.answer.replace(Answer { entered, done, shape, elsewhere });
+                seat.before = before.map(|answer| answer.shape);
             }
             Some(Packet::Answer { .. }) => {}
             Some(Packet::Goodbye) => seat.left = true,
@@ -303,14 +304,17 @@ impl Patrol {
 
     /// Whether ranks that may still make the call about which others disagree decide who is the odd one. A rank counts as
     /// soon as it says the same twice: in the middle of the device's telling its host, parts may be of the call before.
-    fn is_open(&mut self, number: u64) -> bool {
+    fn is_open(&self, number: u64) -> bool {
+        let mut shapes = self.made(number);
         let mut late = 0;
-        for seat in self.seats.iter_mut().filter(|seat| !seat.left) {
-            let made = seat.made(number);
-            late += usize::from(made.is_none() || made != seat.said);
-            seat.said = made;
+        for seat in &self.seats {
+            let sure = seat.made(number).is_some() && seat.before == seat.answer.as_ref().map(|answer| answer.shape);
+            if !sure {
+                late += usize::from(!seat.left);
+                shapes.retain(|(rank, _)| *rank != seat.rank);
+            }
         }
-        is_undecided(&self.made(number), late)
+        is_undecided(&shapes, late)
     }
 
     /// Peers are asked a little before the time is up, so that the verdict is there when it is.
@@ -321,7 +325,7 @@ impl Patrol {
     fn ask(&mut self, doubt: Doubt) {
         self.nonce += 1;
         for seat in &mut self.seats {
-            (seat.answer, seat.said) = (None, None);
+            (seat.answer, seat.before) = (None, None);
         }
         self.shared.send_all(&Packet::Ask { nonce: self.nonce });
         self.doubt = Some(doubt);

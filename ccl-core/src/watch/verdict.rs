@@ -100,7 +100,8 @@ pub(super) fn odd(number: u64, shapes: &[(usize, Option<Shape>)], others: &[(usi
 pub(super) fn is_undecided(shapes: &[(usize, Option<Shape>)], late: usize) -> bool {
     let mut sizes = agreeing(shapes).into_iter().rev().map(|(_, ranks)| ranks.len());
     let (most, next) = (sizes.next().unwrap_or(0), sizes.next().unwrap_or(0));
-    late > 0 && most <= next + late
+    // One call alone is no disagreement: whoever made another has not said so yet.
+    late > 0 && (next == 0 || most <= next + late)
 }
 
 /// The ranks by what they made, the fewest first.
@@ -184,7 +185,8 @@ mod tests {
         assert!(!undecided(&[a, a, a, b, None], 1));
         assert!(undecided(&[a, a, a, b, None, None], 2));
         assert!(!undecided(&[a, b], 0), "nobody is left who could decide");
-        assert!(undecided(&[a, None], 1));
+        assert!(undecided(&[a, a, a, None], 1), "it is the odd one");
+        assert!(!undecided(&[a, a, a], 0));
     }
 
     #[test]
