@@ -32,6 +32,12 @@ impl Fake {
         (progress.entered, progress.done) = (entered, done);
     }
 
+    /// Call #7 is another than the other ranks'.
+    fn makes_another_call(&self) {
+        let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
+        self.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    }
+
     fn aborts(&self) -> usize {
         self.aborts.load(Ordering::SeqCst)
     }
@@ -289,8 +295,7 @@ fn a_lone_rank_times_out_as_well() {
 #[test]
 fn the_rank_that_made_another_call_is_named_by_all() {
     let ranks = group(4, LONG);
-    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
-    ranks[2].fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    ranks[2].fake.makes_another_call();
     ranks[3].fake.progress.lock().fault = Some(fault(Fault::Mismatch));
     for rank in &ranks {
         let error = rank.failure(Duration::from_secs(2));
@@ -305,13 +310,12 @@ fn the_rank_that_made_another_call_is_named_by_all() {
 /// ever, and is first in a call with some other rank.
 fn disagree(late: Option<Duration>, timeout: Duration) -> Vec<String> {
     let ranks = group(3, timeout);
-    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
     let send = CollectiveCall::moving(Collective::Send { to: 0 }, 10, DataType::Int32).kind();
     let usual = ranks[2].fake.progress.lock().shape.replace((7, Shape::new(10, 0, 0, send, 1)));
     ranks[2].fake.at(6, 6);
     ranks[0].fake.at(7, 6);
     ranks[1].fake.at(7, 6);
-    ranks[1].fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    ranks[1].fake.makes_another_call();
     ranks[1].fake.progress.lock().fault = Some(fault(Fault::Mismatch));
     if let Some(late) = late {
         thread::sleep(late);
@@ -352,10 +356,9 @@ fn without_the_wait_a_late_rank_does_not_count() {
 /// What rank 0 of two hears of rank 1, whose device has just reported that they disagree, and which `ends`.
 fn ends_with_a_fault(timeout: Duration, ends: impl Fn(Rank)) -> Error {
     let mut ranks = group(2, timeout);
-    let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
     let odd = ranks.pop().unwrap();
     ranks[0].fake.at(7, 6);
-    odd.fake.progress.lock().shape = Some((7, Shape::new(100, 100, 0, kind, 1)));
+    odd.fake.makes_another_call();
     *odd.fake.slow.lock() = Duration::from_millis(100);
     odd.fake.progress.lock().fault = Some(fault(Fault::Mismatch));
     ends(odd);

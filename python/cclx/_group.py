@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._library import call
@@ -41,28 +41,28 @@ def group() -> Iterator[None]:
     among the errors before it (``__context__``)."""
     call("onecclGroupStart")
     _open.depth += 1
+    with _ending_with(_end_group):
+        yield
+
+
+def _end_group() -> None:
+    # Whose error is of a stream that was closed in the group; what became of the calls comes first.
+    with _ending_with(_end_one):
+        call("onecclGroupEnd")
+
+
+@contextlib.contextmanager
+def _ending_with(end: Callable[[], None]) -> Iterator[None]:
+    """Ends whatever becomes of the block, whose own error is the one that is seen."""
     try:
         yield
     except BaseException as error:
         try:
-            _end_group()
+            end()
         except Exception as of_end:
             _put_before(error, of_end)
         raise
-    _end_group()
-
-
-def _end_group() -> None:
-    try:
-        call("onecclGroupEnd")
-    except BaseException as error:
-        try:
-            _end_one()
-        except Exception as of_close:
-            # Of a stream that was closed in the group; what became of the calls comes first.
-            _put_before(error, of_close)
-        raise
-    _end_one()
+    end()
 
 
 def _end_one() -> None:

@@ -2,7 +2,7 @@
 
 use ccl_core::bootstrap::{RootOptions, UniqueId};
 use ccl_ze::{Builder, Communicator};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,7 +16,7 @@ const ID: &str = "TEST_UNIQUE_ID";
 const TURN: &str = "TEST_TURN";
 
 /// How many groups of each test have been run here.
-static TURNS: Mutex<Option<HashMap<String, usize>>> = Mutex::new(None);
+static TURNS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 /// A group of rank processes to be started by a test.
 pub struct Group {
@@ -118,7 +118,7 @@ impl Group {
     /// Which of its test's groups this is.
     fn turn(&self) -> usize {
         let mut turns = TURNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let next = turns.get_or_insert_default().entry(self.test.clone()).or_default();
+        let next = turns.entry(self.test.clone()).or_default();
         *next += 1;
         *next - 1
     }

@@ -148,12 +148,16 @@ fn accuse(number: u64, name: &str, rank: usize, standing: &Standing) -> Option<S
 mod tests {
     use super::*;
 
+    fn sum(count: u64) -> Shape {
+        use crate::types::{DataType, Kind, Order, ReduceOp};
+        Shape::new(count, count, 0, Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word(), 1)
+    }
+
     #[test]
     fn ranks_that_disagree_are_named_the_fewest_first() {
-        use crate::collective::Collective;
-        use crate::types::{DataType, Kind, Order, ReduceOp};
-        let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
-        let (usual, other) = (Shape::new(128, 128, 0, kind, 1), Shape::new(100, 100, 0, kind, 1));
+        use crate::collective::{Collective, CollectiveCall};
+        use crate::types::DataType;
+        let (usual, other) = (sum(128), sum(100));
         assert_eq!(
             odd(
                 3,
@@ -163,21 +167,19 @@ mod tests {
             "ranks disagree on call #3: rank 1 made it with 100 float32 sum; ranks 0, 3 made it with 128 float32 sum; \
              rank 2 (process 9) does not answer (stopped?)"
         );
-        let send = crate::collective::CollectiveCall::moving(Collective::Send { to: 3 }, 9, DataType::Int32).kind();
+        let send = CollectiveCall::moving(Collective::Send { to: 3 }, 9, DataType::Int32).kind();
         let shape = (3, Shape::new(9, 0, 0, send, 0));
         let sending = Standing::At { entered: 3, done: 2, shape, elsewhere: String::new() };
         let text = odd(3, &[(0, Some(usual)), (1, Some(other)), (2, None), (3, None)], &[(2, sending)]);
         assert!(text.ends_with("; rank 2 is in send (9 int32 to rank 3); what rank 3 made is not known"), "{text}");
-        let longer = Shape::new(128, 128, 0, kind, 2);
+        let longer = Shape::new(128, 128, 0, usual.kind, 2);
         let text = odd(3, &[(0, Some(usual)), (1, Some(longer))], &[]);
         assert!(text.contains(&format!("{:#010x}", longer.fingerprint)), "{text}");
     }
 
     #[test]
     fn ranks_that_are_late_are_waited_for_while_they_decide() {
-        use crate::types::{DataType, Kind, Order, ReduceOp};
-        let kind = Kind::new(DataType::Float32, ReduceOp::Sum, Order::Ring).word();
-        let (a, b) = (Some(Shape::new(128, 128, 0, kind, 1)), Some(Shape::new(100, 100, 0, kind, 1)));
+        let (a, b) = (Some(sum(128)), Some(sum(100)));
         let undecided =
             |made: &[Option<Shape>], late| is_undecided(&made.iter().copied().enumerate().collect::<Vec<_>>(), late);
         assert!(undecided(&[a, b, None], 1));
